@@ -57,7 +57,7 @@ def compare(
     with the shorter log), copy that small file to the other, and use --against there. Exit code 0: equal; 1: different;
     4: equal as far as they could be read.
     """
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.store import while_files_expire
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:

@@ -1,4 +1,7 @@
-"""`rmqstore du`."""
+"""`rmqstore du`.
+
+`rmqstore du --growth`: how fast a store grows, and whether the disk has room.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +14,8 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import (
-    bytes_text,
-    columns,
-    fitted,
-    many,
-    printable,
-    step_text,
-    title,
-    utc_text,
-)
+from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, step_text, title, utc_text
+from rmqstore.cli.printing.sentences import outlook_lines, outlook_words
 from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
@@ -31,8 +26,9 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.disk_usage import DiskUsage
+    from rmqstore.views.disk_usage import DiskUsage, StoreGrowth
     from rmqstore.views.usage import Usage
+
 
 DIMENSIONS = ("topic", "queue", "tag", "host", "day", "hour", "minute")
 _EACH = ("topic", "queue", "tag", "host", "day")
@@ -113,7 +109,7 @@ def du(
     they use on disk, which is less if they are sparse. --growth takes the rate of the last day of messages, and
     simulates the broker's clean-up (deleteWhen, fileReservedTime and the ratios of broker.conf) for the next 30 days.
     """
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.dump.messages import Skipped, logs_of
@@ -300,8 +296,6 @@ def _growth(
     metrics: Path | None,
     work: WorkOptions,
 ) -> int:
-    from rmqstore.cli.du_growth import tell_growth
-
     if counting.by or counting.plot or counting.files or counting.fillers or metrics or filters != FilterOptions():
         raise UsageError(
             Text("--growth excludes --by, --plot, --files, --fillers, --metrics and filters"), Text("use it alone")
@@ -391,3 +385,62 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 def _bar(share: float, width: int) -> str:
     eighths = round(share * width * 8)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def tell_growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int) -> int:
+    """Print the growth of a store; return the exit code."""
+    from rmqstore.repair.expire import rules_of
+    from rmqstore.scan.window import ScanOptions
+    from rmqstore.scan.workers import Workers, jobs_or_default
+    from rmqstore.views.disk_usage import store_growth
+    from rmqstore.views.dump.messages import Skipped
+
+    live = opened.lock_state().held
+    damage = Skipped(live=live)
+    options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
+    with out.progress("du", None) as progress:
+        workers = Workers(jobs_or_default(work.jobs), progress=progress.add)
+        found = store_growth(opened, rules_of(opened.config, version=work.broker), workers, options, damage)
+    if out.as_json:
+        growth = None if found is None else found.to_json()
+        out.report({"schema": "rmqstore.du/1", "store": str(store), "growth": growth})
+    elif found is None:
+        out.lines([Text("The log has no messages of two different times: its growth is unknown.")], wrap=True)
+    else:
+        out.lines(_growth_text(found, top, out.width), wrap=True)
+    return tell_damage(out, damage)
+
+
+def _growth_text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
+    yield outlook_words(found.outlook)
+    yield ""
+    yield from outlook_lines(found.outlook)
+    yield ""
+    shown = found.topics[:top]
+    head = title(Text("by topic"))
+    wide = max(columns(head), min(width - 46, max((columns(printable(one.topic)) for one in shown), default=0)))
+    rates = f"{title('messages/h', 12)} {title('bytes/h', 11)}"
+    yield Placed(
+        "{fitted} {rates} {title} {title2}",
+        fitted=fitted(head, wide),
+        rates=rates,
+        title=title(Text("share"), 6),
+        title2=title(Text("trend"), 8),
+    )
+    total = sum(one.bytes for one in found.topics)
+    for one in shown:
+        share = one.bytes / total if total else 0
+        new = title("new" if found.outlook.rate.before else "–", 8)
+        trend = new if one.trend is None else f"{one.trend - 1:>+8.0%}"
+        numbers = f"{_rate(one.messages):>12} {bytes_text(one.bytes):>11} {share:>6.1%} {trend}"
+        yield AsIs(f"{fitted(printable(one.topic), wide)} {numbers}")
+    if len(found.topics) > top:
+        yield Text(
+            "… and {topics} (--top {count} shows all)",
+            topics=many(len(found.topics) - top, "more topic"),
+            count=len(found.topics),
+        )
+
+
+def _rate(number: float) -> str:
+    return f"{number:,.0f}" if number >= 10 else f"{number:,.1f}"

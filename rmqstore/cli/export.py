@@ -100,7 +100,7 @@ def export(
 
     With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Skipped, logs_of
 

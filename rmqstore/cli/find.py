@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.printing.lost_text import lost_lines, lost_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, printable, time_text, title, wrapped
+from rmqstore.cli.printing.sentences import lost_lines, lost_words
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
@@ -102,7 +102,7 @@ def find(
     queue entry, its index entries, the groups that have consumed it, and the messages that a delay, a timer, a
     transaction or a retry made of it. Exit code 1: nothing was found.
     """
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.config import tier_words
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions

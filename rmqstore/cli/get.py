@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.printing.lost_text import lost_lines, lost_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import fitted, many, printable, time_text, title
+from rmqstore.cli.printing.sentences import lost_lines, lost_words
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
@@ -67,7 +67,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     journal. The body is decompressed. Exit code 1: no such message, or it is damaged.
     """
     from rmqstore.checks.filler_notes import repaired_records
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.reading import open_named
 
     if not where.strip():
         raise UsageError(Text("WHERE is empty"), Text("give a log offset, TOPIC/QUEUE/OFFSET, a message id or a key"))

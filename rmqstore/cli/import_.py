@@ -13,8 +13,7 @@ import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside, warn
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import command, config_option, gathered, read_config
-from rmqstore.cli.shared.topic_maps import topic_map
+from rmqstore.cli.shared.options import command, config_option, gathered, read_config, topic_map
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
 from rmqstore.texts import Text, joined
 

@@ -95,9 +95,10 @@ def offsets(
     receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it. No offset is set beyond
     the end of its queue. Restart all consumers of a group whose offsets you change: they keep their own in memory.
     """
+    from rmqstore.backup.snapshot_store import is_snapshot_address
     from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_for
-    from rmqstore.cli.shared.stores import is_snapshot_address, open_named
+    from rmqstore.cli.shared.reading import open_named
 
     changes = [name for name in ("set_of", "clone", "source", "restore_bak") if getattr(asked, name)]
     if len(changes) > 1:

@@ -176,7 +176,8 @@ def recover(
 
 def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOptions) -> list[Replica]:
     """Open the replicas, before the store is read. Errors: as `open_replica`."""
-    from rmqstore.cli.shared.stores import LOG_ONLY, is_snapshot_address, open_named
+    from rmqstore.backup.snapshot_store import LOG_ONLY, is_snapshot_address
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.repair.replica.replica import Replica, open_replica
 

@@ -58,7 +58,8 @@ def report(
     With --incident: what was damaged, what each broker version would have done, what was done and when, every lost
     message, what was given back, and what to do now. `rmqstore journals STORE` lists the journals.
     """
-    from rmqstore.cli.shared.stores import FOR_VERIFY, open_named
+    from rmqstore.backup.snapshot_store import FOR_VERIFY
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.views.reports import store_report
 
     assert out.path is not None

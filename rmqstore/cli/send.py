@@ -16,9 +16,8 @@ import orjson
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
-from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config
+from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, topic_map
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
-from rmqstore.cli.shared.topic_maps import topic_map
 from rmqstore.errors import BadRow, NotReadable, UsageError
 from rmqstore.texts import Placed, Text
 
@@ -195,7 +194,7 @@ def send(
     """
     from rmqstore.append.sending.client import Client
     from rmqstore.append.sending.send import Sending, SendJournal, count_rows, send_rows
-    from rmqstore.cli.shared.stores import is_snapshot_address
+    from rmqstore.backup.snapshot_store import is_snapshot_address
     from rmqstore.views.dump.messages import Skipped
 
     if how.journal is None and not how.dry_run:
@@ -258,7 +257,8 @@ def _of_store(
     Errors: NotAStore, when the first one is taken.
     """
     from rmqstore.append.sending.send import Numbered
-    from rmqstore.cli.shared.stores import LOG_ONLY, open_named
+    from rmqstore.backup.snapshot_store import LOG_ONLY
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, ExportOptions, read_messages
 

@@ -61,7 +61,6 @@ _OTHER_STORES = (
     "rmqstore.checks.filler_notes",
     "rmqstore.checks.queues.rocksdb",
     "rmqstore.cli.html.store_page",
-    "rmqstore.cli.printing.early_file",
     "rmqstore.cli.report",
     "rmqstore.formats.messageid",
     "rmqstore.repair.replica.heal",

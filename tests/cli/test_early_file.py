@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.cli.printing import early_file
-from rmqstore.cli.printing.early_file import EarlyFile
+from rmqstore.cli.printing import output
+from rmqstore.cli.printing.output import EarlyFile
 
 MIB = 1 << 20
 
 
 def test_writing_starts_after_every_8_mib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
-    monkeypatch.setattr(early_file, "start_writing", lambda descriptor: asked.append(os.fstat(descriptor).st_size))
+    monkeypatch.setattr(output, "start_writing", lambda descriptor: asked.append(os.fstat(descriptor).st_size))
     pieces = [bytes([i]) * (3 * MIB) for i in range(7)]
     with io.BufferedWriter(EarlyFile(str(tmp_path / "out"))) as file:
         for piece in pieces:

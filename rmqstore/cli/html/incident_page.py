@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.cli.html.elements import (
+    SEVERITY_WORDS,
     Html,
     HtmlTable,
     banner,
     cards,
     command,
+    consumers,
     element,
     framed,
     heading,
@@ -21,10 +23,10 @@ from rmqstore.cli.html.elements import (
     pairs,
     paragraph,
     shown,
+    stored,
     text,
 )
 from rmqstore.cli.html.store_page import real_path_of, run_facts, unchecked, versions
-from rmqstore.cli.html.words import SEVERITY_WORDS, consumers, stored
 from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.printing.verify_text import repair_commands, verdict_sentence
 from rmqstore.repair.journal.folder import State

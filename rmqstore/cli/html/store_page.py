@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING
 from rmqstore import __version__
 from rmqstore.checks.problems.report import Finding, next_command, store_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.cli.html.charts import log_map, over_time, share
 from rmqstore.cli.html.elements import (
+    POP_WORDS,
+    SEVERITY_WORDS,
+    STATE_WORDS,
     Html,
     HtmlTable,
     banner,
     cards,
     command,
+    consumers,
     element,
     framed,
     heading,
     joined,
+    log_map,
+    over_time,
     pairs,
     paragraph,
+    share,
     shown,
+    stored,
     text,
 )
-from rmqstore.cli.html.words import POP_WORDS, SEVERITY_WORDS, STATE_WORDS, consumers, stored
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, many, time_text
 from rmqstore.cli.printing.verify_text import facts_of, groups_of, verdict_sentence
 from rmqstore.files.disk import real_path

@@ -1,27 +1,97 @@
-"""The only module that prints: data to stdout or -o FILE; messages and progress to stderr."""
+"""The only module that prints: data to stdout or -o FILE; messages and progress to stderr.
+
+Output files whose pages the kernel begins to write to disk while the command still computes.
+
+A terminal for bytes of a store.
+
+A line of text whose parts have styles, for terminals with colours.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import io
 import os
+import re
 import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
 from rmqstore.cli import lang
 from rmqstore.cli.printing.json_text import json_bytes as json_bytes
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.quantities import columns, wrapped
-from rmqstore.cli.printing.styled import Styled
 from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
-from rmqstore.files.disk import real_path
+from rmqstore.files.disk import real_path, start_writing
 from rmqstore.formats.text import CONTROLS
 from rmqstore.texts import Text
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+_STEP = 8 << 20  # bytes
+
+
+class EarlyFile(io.FileIO):
+    """A new file whose pages the kernel begins to write every few megabytes."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, "wb")
+        self._waiting = 0
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write like FileIO, and start the write-back of earlier pages."""
+        count = super().write(data)
+        self._waiting += count
+        if self._waiting >= _STEP:
+            start_writing(self.fileno())
+            self._waiting = 0
+        return count
+
+
+_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
+_DOT = "·".encode()
+
+
+class Harmless:
+    """A terminal for data of a store: control characters other than tab and newline become dots."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, data: bytes) -> int:
+        self._file.write(_CONTROL.sub(_DOT, bytes(data)))
+        return len(data)
+
+    def writelines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+class Styled:
+    """One line. Styles are those of rich ("bold red"); "" is plain text. Each part is translated for itself."""
+
+    def __init__(self, text: str = "", *, style: str = "") -> None:
+        self.parts = [(text, style)]
+
+    @property
+    def plain(self) -> str:
+        """The text without its styles."""
+        return "".join(text for text, _ in self.parts)
+
+    def append(self, text: str, *, style: str = "") -> Styled:
+        """Append a part, and return the line."""
+        self.parts.append((text, style))
+        return self
+
 
 Json = dict[str, Any]
 _CONTROLS = dict.fromkeys((code for code in CONTROLS if code not in b"\t\n"), "·")
@@ -150,8 +220,6 @@ def _stdout() -> BinaryIO:
 
 
 def _harmless(file: Any) -> Any:
-    from rmqstore.cli.printing.harmless import Harmless
-
     return Harmless(file)
 
 
@@ -186,8 +254,6 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
 
 def _opened(building: Path, path: Path) -> BinaryIO:
     """Open the temporary file of an output, with the mode of the file that it replaces. Errors name the output."""
-    from rmqstore.cli.printing.early_file import EarlyFile
-
     try:
         file = io.BufferedWriter(EarlyFile(str(building)), _BUFFER)
         with contextlib.suppress(OSError):

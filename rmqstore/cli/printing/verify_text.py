@@ -22,8 +22,8 @@ from rmqstore.checks.problems.report import (
 )
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
+from rmqstore.cli.printing.output import Styled
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
-from rmqstore.cli.printing.styled import Styled
 from rmqstore.texts import Placed, Text, joined
 
 EXAMPLES = 3

@@ -69,7 +69,7 @@ def open_other(store: Store, path: Path, option: str) -> Store:
 
     Errors: UsageError for this store itself; as `open_store`.
     """
-    from rmqstore.cli.shared.stores import open_named
+    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.broker_config import BrokerConfig
 
     if real_path(path) == real_path(store.path):

@@ -6,13 +6,17 @@
 Options reach the function as a few values: `out` (output), `config` (-c), `filters` (topics, queues, times), `work`
 (--jobs, --max-rate, --broker). `@gathered` does the same for options of one command. The function returns the exit
 code.
+
+Shell completion of topics and queues of STORE, problem codes, broker versions and journals.
+
+Errors complete nothing: a message would appear in the command line that is being typed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -23,7 +27,6 @@ from click.shell_completion import CompletionItem
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import UTC_KEY, Size, Time
-from rmqstore.cli.shared.completion import Completer, completer_of
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, paged
 from rmqstore.cli.shared.settings import config_of, defaults
@@ -34,6 +37,101 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
+
+
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _completer(values: Callable[[click.Context], Iterable[str]]) -> Completer:
+    @functools.wraps(values)
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        try:
+            return [CompletionItem(value) for value in values(ctx) if value.startswith(incomplete)]
+        except Exception:  # noqa: BLE001  # see the docstring of this module
+            return []
+
+    return complete
+
+
+def _store(ctx: click.Context) -> Path:
+    """STORE as typed; while an option lacks its value, click has not assigned the arguments yet."""
+    given = ctx.params.get("store") or next(word for word in ctx.args if not word.startswith("-"))
+    return Path(given)
+
+
+@_completer
+def topics(ctx: click.Context) -> Iterable[str]:
+    """Topics of STORE."""
+    from rmqstore.files.store import open_store
+    from rmqstore.views.lookup import topics as topics_of
+
+    return sorted(topics_of(open_store(_store(ctx))))
+
+
+@_completer
+def queues(ctx: click.Context) -> Iterable[str]:
+    """TOPIC/ID of the consume queues of STORE, or of --topic."""
+    from rmqstore.files.store import QueueKind, open_store
+
+    opened = open_store(_store(ctx))
+    wanted = ctx.params.get("topics") or ()
+    found = [d for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for d in opened.queue_directories(kind)]
+    return [f"{topic}/{number}" for topic, number, _ in sorted(found) if not wanted or topic in wanted]
+
+
+@_completer
+def codes(_: click.Context) -> Iterable[str]:
+    """Problem codes."""
+    from rmqstore.checks.problems.table import PROBLEMS
+
+    return sorted(PROBLEMS)
+
+
+@_completer
+def versions(_: click.Context) -> Iterable[str]:
+    """Broker versions whose rules are known."""
+    from rmqstore.brokers.rules import VERSIONS
+
+    return VERSIONS
+
+
+@_completer
+def store_journals(ctx: click.Context) -> Iterable[str]:
+    """Journals of STORE, newest first."""
+    from rmqstore.repair.journal.journal import list_journals
+
+    return [str(info.path) for info in reversed(list_journals(_store(ctx)))]
+
+
+def journals_below(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Journals of the store that is being typed, newest first; otherwise directories."""
+    from rmqstore.repair.journal.journal import list_journals
+
+    try:
+        typed = Path(incomplete or ".")
+        store = typed if typed.is_dir() else typed.parent
+        store = store.parent if store.name == ".rmqstore" else store
+        found = [str(store / ".rmqstore" / info.path.name) for info in reversed(list_journals(store))]
+    except Exception:  # noqa: BLE001  # see the docstring of this module
+        found = []
+    fitting = [CompletionItem(name) for name in found if name.startswith(incomplete)]
+    return fitting or [CompletionItem(incomplete, type="dir")]
+
+
+_BY_NAME: dict[str, Completer] = {
+    "topics": topics,
+    "topic": topics,
+    "queues": queues,
+    "only": codes,
+    "broker": versions,
+}
+_JOURNALS: dict[str, Completer] = {"lost": store_journals, "undo": journals_below, "resume": journals_below}
+
+
+def completer_of(command: str, parameter: str) -> Completer | None:
+    """Return the completion of a command's parameter; None for that of click."""
+    return _JOURNALS.get(command) if parameter == "journal" else _BY_NAME.get(parameter)
+
 
 P = ParamSpec("P")
 _PLANNING = {
@@ -402,3 +500,14 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
         return call
 
     return decorate
+
+
+def topic_map(texts: tuple[str, ...]) -> dict[str, str]:
+    """Return new names of topics by their old ones. Errors: UsageError."""
+    found: dict[str, str] = {}
+    for text in texts:
+        old, equals, new = text.partition("=")
+        if not equals or not old or not new:
+            raise UsageError(Text("--topic-map {text!r} is not OLD=NEW", text=text), "--topic-map Order=Order_copy")
+        found[old] = new
+    return found

@@ -1,12 +1,18 @@
-"""Shared by commands that read the messages of a log."""
+"""What commands that read share.
+
+Open what a user names as STORE: a directory, a file, or a snapshot in a repository.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.backup.snapshot_store import FOR_READING
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import in_words, many
 from rmqstore.errors import NotAStore
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -64,3 +70,11 @@ def tell_damage(out: Output, damage: Skipped) -> int:
     if damage.shown:
         out.note(Text("warning: {have} a wrong CRC", have=many(damage.shown, "message has", "messages have")))
     return 1
+
+
+def open_named(path: Path, config: BrokerConfig, parts: frozenset[str] = FOR_READING) -> Store:
+    """Open a store or a snapshot, as `backup.snapshot_store.open_named`; a time may be in the zone of --utc."""
+    from rmqstore.backup.snapshot_store import open_named as opened
+    from rmqstore.cli.printing.quantities import parse_time
+
+    return opened(path, config, parts, parse_time)
