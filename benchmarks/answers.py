@@ -137,8 +137,8 @@ def _tree(root: Path) -> dict[str, str]:
 def spark_answers(spark: Any, stores: Stores, work: Path, split: int) -> Answers:
     """Run the Spark jobs with splits of `split` bytes, and return their results in the form of `local_answers`."""
     from rmqstore.checks.verify import VerifyOptions
-    from rmqstore.spark.jobs import jobs
-    from rmqstore.spark.jobs.compare import compare
+    from rmqstore.spark import jobs
+    from rmqstore.spark.compare import compare
 
     out = Answers()
     how: dict[str, Any] = {"tasks": jobs.Tasks(0, split)}
@@ -164,7 +164,7 @@ def _spark_export(spark: Any, store: Path, lake: Path, split: int) -> Any:
     import pyarrow as pa
     import pyarrow.dataset as ds
 
-    from rmqstore.spark.jobs.export import ExportJob, export
+    from rmqstore.spark.export import ExportJob, export
 
     code = export(spark, [store], lake, ExportJob(body="raw", split_bytes=split)).exit_code
     parts = ds.partitioning(
@@ -177,7 +177,7 @@ def _spark_export(spark: Any, store: Path, lake: Path, split: int) -> Any:
 
 
 def _spark_rebuild(spark: Any, stores: Stores, target: Path, split: int) -> list[dict[str, str]]:
-    from rmqstore.spark.jobs.rebuild import rebuild
+    from rmqstore.spark.rebuild import rebuild
 
     rebuild(spark, [stores.bare, stores.damaged], target, config=stores.conf, split_size=split)
     found = [_tree(target / f"{number:04d}") for number in range(2)]

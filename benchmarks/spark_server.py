@@ -18,8 +18,8 @@ from benchmarks.measure import Sampler
 
 def run(spark: Any, job: str, store: Path, target: Path) -> int:
     """Run one job, and return the number of messages it saw."""
-    from rmqstore.spark.jobs import jobs
-    from rmqstore.spark.jobs.export import export
+    from rmqstore.spark import jobs
+    from rmqstore.spark.export import export
 
     if job == "scan":
         result = jobs.verify(spark, [store / "commitlog"])

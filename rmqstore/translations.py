@@ -29,7 +29,7 @@ from rmqstore.cli.printing.verify_text import FACT_WORDS
 ROOT = Path(__file__).parent
 _NOT_FOR_PEOPLE = """
 manual.py json_reference.py translations.py texts.py cli/lang scan/loops formats/layout.py
-messages/schema.py brokers/record.py spark/jobs/crosscheck.py views/bundle/names.py files/broker_config.py
+messages/schema.py brokers/record.py spark/views.py views/bundle/names.py files/broker_config.py
 """
 _SILENT_CALLS = """
 compile sub search match fullmatch findall finditer split execute sql query strftime encode decode getenv

@@ -6,6 +6,6 @@ source, so each of the other four sources has its own module beside this one.
 
 from __future__ import annotations
 
-from rmqstore.spark.sources.sources import CommitLogSource as DefaultSource
+from rmqstore.spark.sources import CommitLogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rmqstore.spark.sources.sources import ConsumeQueueSource as DefaultSource
+from rmqstore.spark.sources import ConsumeQueueSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rmqstore.spark.sources.sources import DLedgerSource as DefaultSource
+from rmqstore.spark.sources import DLedgerSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rmqstore.spark.sources.sources import FindingsSource as DefaultSource
+from rmqstore.spark.sources import FindingsSource as DefaultSource
 
 __all__ = ["DefaultSource"]

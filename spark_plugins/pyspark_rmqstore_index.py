@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rmqstore.spark.sources.sources import IndexSource as DefaultSource
+from rmqstore.spark.sources import IndexSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -26,8 +26,7 @@ WRITERS = (
     "cli/printing/output.py",
     "manual.py",
     "translations.py",
-    "spark/hadoop.py",
-    "spark/jobs/parquet_files.py",
+    "spark/output_files.py",
     "files/rocksdb/links.py",
 )
 READERS = {

@@ -17,7 +17,7 @@ from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
-    from rmqstore.spark.jobs.jobs import JobResult
+    from rmqstore.spark.jobs import JobResult
 
 JOBS = ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql")
 _NEEDS_OUTPUT = ("export", "rebuild")
@@ -164,8 +164,8 @@ class _Work:
     def run(self, job: str, target: str, asked: JobOptions) -> JobResult:
         """Run a job other than sql."""
         from rmqstore.checks.verify import VerifyOptions
-        from rmqstore.spark.jobs import jobs
-        from rmqstore.spark.jobs.jobs import WHOLE_BELOW, Tasks
+        from rmqstore.spark import jobs
+        from rmqstore.spark.jobs import WHOLE_BELOW, Tasks
         from rmqstore.views.dump.selection import Selection
 
         where: dict[str, Any] = {"config": self.config, "progress": self.progress}
@@ -177,7 +177,7 @@ class _Work:
             run = jobs.verify if job == "verify" else jobs.crosscheck
             result = run(self.spark, self.stores, options=options, tasks=tasks, **where)
             if job == "crosscheck" and target:
-                from rmqstore.spark.jobs.crosscheck import crosscheck_rows
+                from rmqstore.spark.views import crosscheck_rows
 
                 crosscheck_rows(self.spark, self.stores, config=self.config).write.parquet(target)
             return result
@@ -193,14 +193,14 @@ class _Work:
                 **where,
             )
         if job == "compare":
-            from rmqstore.spark.jobs.compare import compare
+            from rmqstore.spark.compare import compare
 
             return compare(self.spark, self.stores, split_size=split, **where)
         if job == "rebuild":
-            from rmqstore.spark.jobs.rebuild import rebuild
+            from rmqstore.spark.rebuild import rebuild
 
             return rebuild(self.spark, self.stores, Path(target), split_size=split, **where)
-        from rmqstore.spark.jobs.export import ExportJob, export
+        from rmqstore.spark.export import ExportJob, export
 
         wished = ExportJob(asked.body or "", asked.topics, asked.since, asked.until, asked.fillers)
         if split is not None:
@@ -209,7 +209,7 @@ class _Work:
 
     def sql(self, query: str, asked: JobOptions, target: str | None) -> int:
         """Write the rows of a query as a table, as one JSON object, or as Parquet; return the exit code."""
-        from rmqstore.spark.jobs.views import sql
+        from rmqstore.spark.views import sql
 
         frame, lost = sql(
             self.spark,

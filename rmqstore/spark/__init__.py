@@ -27,8 +27,7 @@ def register(spark: Any) -> Any:
 
     Executors need rmqstore too: installed, or sent with `--py-files`. Returns the session.
     """
-    from rmqstore.spark.sources.dispatched import DispatchedSource
-    from rmqstore.spark.sources.sources import SOURCES
+    from rmqstore.spark.sources import SOURCES, DispatchedSource
 
     for source in (*SOURCES, DispatchedSource):
         spark.dataSource.register(source)

@@ -8,7 +8,7 @@ import pytest
 
 from rmqstore.cli.pipeline import JobOptions, _text, _Work
 from rmqstore.cli.printing.output import Output
-from rmqstore.spark.jobs.jobs import JobResult
+from rmqstore.spark.jobs import JobResult
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_rows_of_a_query_are_the_table_of_the_local_sql(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found: tuple[_Frame, list[object]] = _Frame(["topic", "n"], rows), []
-    monkeypatch.setattr("rmqstore.spark.jobs.views.sql", lambda *_args, **_options: found)
+    monkeypatch.setattr("rmqstore.spark.views.sql", lambda *_args, **_options: found)
     work: Any = _Work(Output(), None, [], None, None)  # type: ignore[arg-type]
     asked = JobOptions(None, (), None, None, quick=False, broker=None, split_size=None, fillers=False)
     assert work.sql("select …", asked, None) == 0

@@ -163,7 +163,7 @@ def test_the_columns_are_those_of_the_pipeline() -> None:
     options = MessageOptions(body="plain", properties=True)
     names = [r["column_name"] for r in ask(str(unpack(PLAIN)), "describe messages")]
     assert names == [c.name for c in message_columns(options)]
-    spark = pytest.importorskip("pyspark") and __import__("rmqstore.spark.jobs.views", fromlist=["_OFFSETS"])
+    spark = pytest.importorskip("pyspark") and __import__("rmqstore.spark.views", fromlist=["_OFFSETS"])
     with Query(store_refs([unpack(PLAIN)]), progress=lambda _: None) as query:
         assert ", ".join(query.schema_of("consumer_offsets").names) == spark._OFFSETS.replace(" string", "").replace(
             " int", ""

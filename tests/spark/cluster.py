@@ -59,7 +59,7 @@ def package_zip(target: Path) -> Path:
     command = [sys.executable, "-m", "zipfile", "-c", str(target), "rmqstore", *MODULES]
     subprocess.run(command, cwd=ROOT, check=True, timeout=DEADLINE)
     names = zipfile.ZipFile(target).namelist()
-    assert "rmqstore/spark/sources/sources.py" in names
+    assert "rmqstore/spark/sources.py" in names
     assert {Path(module).name for module in MODULES} <= set(names)
     return target
 

@@ -15,8 +15,8 @@ import pyspark.sql.worker.python_streaming_sink_runner
 import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
-import rmqstore.spark.jobs.jobs
-import rmqstore.spark.sources.sources  # noqa: F401
+import rmqstore.spark.jobs
+import rmqstore.spark.sources  # noqa: F401
 
 if __name__ == "__main__":
     manager()

@@ -38,7 +38,7 @@ SUBMITTED = """
 import json, sys
 import rmqstore
 from rmqstore.spark import register
-from rmqstore.spark.jobs.jobs import verify
+from rmqstore.spark.jobs import verify
 from pyspark.sql import SparkSession
 
 spark = register(SparkSession.builder.getOrCreate())

@@ -27,14 +27,12 @@ from rmqstore.cli.pipeline import _text
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.spark.hadoop import Folder
-from rmqstore.spark.jobs import jobs
-from rmqstore.spark.jobs.compare import compare
-from rmqstore.spark.jobs.crosscheck import crosscheck_rows
-from rmqstore.spark.jobs.export import STATE, ExportJob, _entry, export, segments_of
-from rmqstore.spark.jobs.parquet_files import PieceResult, move_files, write_partitions
-from rmqstore.spark.jobs.rebuild import LogFacts, _assumed, rebuild
-from rmqstore.spark.jobs.views import load, sql
+from rmqstore.spark import jobs
+from rmqstore.spark.compare import compare
+from rmqstore.spark.export import STATE, ExportJob, _entry, export, segments_of
+from rmqstore.spark.output_files import Folder, PieceResult, move_files, write_partitions
+from rmqstore.spark.rebuild import LogFacts, _assumed, rebuild
+from rmqstore.spark.views import crosscheck_rows, load, sql
 from rmqstore.views.compare import compare as compare_here
 from rmqstore.views.dump.messages import Skipped
 from rmqstore.views.stores import StoreRef

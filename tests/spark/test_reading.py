@@ -18,8 +18,7 @@ from rmqstore.errors import NotReadable, UsageError
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT, build_blank
-from rmqstore.spark.sources.options import selection_of, size_of
-from rmqstore.spark.sources.streaming import end_of, pieces_between
+from rmqstore.spark.sources import end_of, pieces_between, selection_of, size_of
 from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.units import consume_queue_units
@@ -190,8 +189,8 @@ ONE_QUEUE = """
 import resource, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa
-from rmqstore.spark.sources.dispatched import dispatched_schema
-from rmqstore.spark.jobs.rebuild import LogFacts, write_queues
+from rmqstore.spark.sources import dispatched_schema
+from rmqstore.spark.rebuild import LogFacts, write_queues
 from rmqstore.views.stores import StoreRef
 
 store, output, count = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
@@ -234,7 +233,7 @@ def test_one_huge_queue_does_not_grow_in_memory(tmp_path: Path) -> None:
 
 def test_a_session_that_is_gone_ends_the_watch_and_not_the_job() -> None:
     pytest.importorskip("pyspark")
-    from rmqstore.spark.jobs.task_groups import Watch
+    from rmqstore.spark.jobs import Watch
 
     class Gone:
         def __init__(self) -> None:

@@ -14,12 +14,12 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from rmqstore.spark.jobs import jobs
-from rmqstore.spark.jobs.compare import compare
-from rmqstore.spark.jobs.export import ExportJob, export
-from rmqstore.spark.jobs.jobs import Tasks
-from rmqstore.spark.jobs.rebuild import rebuild
-from rmqstore.spark.jobs.views import sql
+from rmqstore.spark import jobs
+from rmqstore.spark.compare import compare
+from rmqstore.spark.export import ExportJob, export
+from rmqstore.spark.jobs import Tasks
+from rmqstore.spark.rebuild import rebuild
+from rmqstore.spark.views import sql
 from tests.backup.s3_server import BUCKET, s3_server
 from tests.command import run, run_json
 from tests.spark.stores import read_export

@@ -26,11 +26,9 @@ from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.spark.jobs.jobs import JobResult, Paths, each_whole, finish, lost_store
-from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
-from rmqstore.spark.jobs.views import load
-from rmqstore.spark.sources.partitions import Pieces
-from rmqstore.spark.sources.sources import Reader, Source, plan_messages
+from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, each_whole, finish, lost_store, spark_mapper
+from rmqstore.spark.sources import Pieces, Reader, Source, plan_messages
+from rmqstore.spark.views import load
 from rmqstore.texts import Text
 from rmqstore.views.compare import Comparison, LogRows, RecordRows, Unequal, comparison, rows_of
 from rmqstore.views.stores import Piece, StoreRef, first_border, store_refs

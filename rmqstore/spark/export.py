@@ -21,12 +21,9 @@ from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
-from rmqstore.spark.hadoop import Folder
-from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
-from rmqstore.spark.jobs.parquet_files import PARTITIONS, STAGING, PieceResult, move_files, read_pieces
-from rmqstore.spark.jobs.task_groups import Progress, Watch
-from rmqstore.spark.sources.sources import message_options
-from rmqstore.spark.sources.streaming import end_of
+from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, store_around
+from rmqstore.spark.output_files import PARTITIONS, STAGING, Folder, PieceResult, move_files, read_pieces
+from rmqstore.spark.sources import end_of, message_options
 from rmqstore.texts import Text
 from rmqstore.views.dump.messages import Skipped
 from rmqstore.views.stores import Piece, StoreRef, log_pieces, logs_of, packed, store_refs, unreadable_files

@@ -39,10 +39,9 @@ from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
 from rmqstore.repair.repaired_log import can_have_queues
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.tiling import Kind
-from rmqstore.spark.jobs.jobs import JobResult, Paths, finish, lost_store, store_around
-from rmqstore.spark.jobs.task_groups import Progress, Watch, spark_mapper
-from rmqstore.spark.jobs.views import load
-from rmqstore.spark.sources.sources import Source
+from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, spark_mapper, store_around
+from rmqstore.spark.sources import Source
+from rmqstore.spark.views import load
 from rmqstore.texts import Text
 from rmqstore.views.stores import StoreRef, store_refs
 

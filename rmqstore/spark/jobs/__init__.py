@@ -1,1 +1,0 @@
-"""The jobs of `rmqstore pipeline`."""

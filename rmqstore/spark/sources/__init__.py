@@ -1,1 +1,0 @@
-"""The data sources `rmqstore.*`: the driver plans, executors read."""
