@@ -29,17 +29,17 @@ from rmqstore.cli.printing.verify_text import FACT_WORDS
 ROOT = Path(__file__).parent
 _NOT_FOR_PEOPLE = """
 manual.py json_reference.py translations.py texts.py cli/lang scan/loops formats/layout.py
-messages/schema.py brokers/record.py spark/views.py views/bundle/names.py files/broker_config.py
+messages/schema.py brokers/record.py
 """
 _SILENT_CALLS = """
-compile sub search match fullmatch findall finditer split execute sql query strftime encode decode getenv
+compile sub search match fullmatch findall finditer split execute sql query where strftime encode decode getenv
 import_module namedtuple dtype AssertionError NotImplementedError TypeError KeyError AttributeError getattr
 setattr startswith endswith removeprefix removesuffix partition rpartition Literal TypeVar ParamSpec cast Struct
 environ isin translate Popen debug Text Placed Template Field Layout Record ArrowColumn _fail StructType DDL
 """
 _LOG_LINES = {"Obstacle": 2, "StartRefusal": 1, "StartFails": 1, "_refused": 1}
 """Arguments that are lines of the broker's log, which stay as the broker writes them: their first position."""
-_STARTS = ("brokers/load", "brokers/log", "brokers/dledger", "brokers/queues")
+_STARTS = ("brokers/load", "brokers/plain_start", "brokers/walk", "brokers/dledger", "brokers/queues")
 _SILENT_NAMES = re.compile(r"^(_?STYLE|_SUFFIXES|COMMANDS|style|log_?line|_?[A-Z_]+_TEXT)$")
 _SILENT_KEYWORDS = {
     "style",

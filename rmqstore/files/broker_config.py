@@ -196,7 +196,7 @@ class BrokerConfig:
         return "unknown"
 
 
-_NAMES = """
+_KEYS_TEXT = """
 accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues
 ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
 aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
@@ -324,7 +324,7 @@ waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQu
 waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
 writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
 """
-KNOWN = frozenset(_NAMES.split())
+KNOWN = frozenset(_KEYS_TEXT.split())
 
 
 def unknown_keys(given: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -238,7 +238,7 @@ _IDS = frozenset(name.encode() for name in (p.ORIGIN_MESSAGE_ID, p.DLQ_ORIGIN_ME
 _TOKEN = re.compile(rb'"((?:[^"\\\x00-\x1f]|\\.)*)"|[^\s"{}\[\],:=#;]+')
 _BARE = re.compile(rb"[-+.0-9eE]+|true|false|null|n[0-9]+")
 
-_JSON_WORDS = """
+_JSON_TEXT = """
 dataVersion counter stateVersion timestamp timeStamp offsetTable lmqOffsetTable groupTopicMap pullOffsetTable
 resetOffsetTable topicConfigTable topicName order perm readQueueNums writeQueueNums topicFilterType topicSysFlag
 attributes SINGLE_TAG MULTI_TAG queue.type BatchCQ SimpleCQ cleanup.policy COMPACTION DELETE message.type NORMAL
@@ -251,7 +251,7 @@ orderedConsumptionLevel QUEUE invisibleTime popTime orderInfo messageRequestMode
 timingCount count transactionCount queueOffsetMap empty topicQueueMappingInfoMap bname epoch scope totalQueues dirty
 currIdMap hostedQueues committedIndex endIndex voteLeader currTerm class
 """
-JSON_WORDS = frozenset(word.encode() for word in _JSON_WORDS.split())
+JSON_WORDS = frozenset(word.encode() for word in _JSON_TEXT.split())
 """Names of fields and settings in the files of config/, and values with a meaning for brokers."""
 
 
