@@ -68,6 +68,16 @@ class DerivedFiles(Files):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_verified": None, "_derived": {}}
 
+    def read_first(self, options: VerifyOptions, mapper: Mapper | None) -> VerifyOptions:
+        """Read the log, and return options with which it is verified without being read again."""
+        first = FirstParts()
+        whole = replace(
+            options, last_run=first, trusts_units=True, sink=None, only=(), topics=(), queues=(), ranges=False
+        )
+        self.read_log(whole, mapper)
+        after = PartsAfter(first, Overlay(self, (), self.snapshot.root))
+        return replace(options, jobs=1, progress=None, last_run=after)
+
     def read_log(self, options: VerifyOptions, mapper: Mapper | None = None) -> None:
         """Read the log, from which the parts are derived; without this call, they read it when they are asked for.
 
@@ -132,18 +142,3 @@ class DerivedFiles(Files):
 
     def local(self, directory: Path) -> AbstractContextManager[Path]:
         return self._files(directory).local(directory)
-
-
-def after_one_pass(store: Store, options: VerifyOptions, mapper: Mapper | None = None) -> VerifyOptions:
-    """Return options with which a store is verified; of a snapshot, the log is read here, and not again.
-
-    `mapper` replaces the `jobs` processes. Errors: as `examine`.
-    """
-    files = store.files
-    partly = options.max_duration is not None or options.since is not None or options.until is not None
-    if not isinstance(files, DerivedFiles) or partly or options.start_at or options.last_run is not None:
-        return options
-    first = FirstParts()
-    whole = replace(options, last_run=first, trusts_units=True, sink=None, only=(), topics=(), queues=(), ranges=False)
-    files.read_log(whole, mapper)
-    return replace(options, jobs=1, progress=None, last_run=PartsAfter(first, Overlay(files, (), files.snapshot.root)))

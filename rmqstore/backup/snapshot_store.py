@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqstore.backup import MARKER
 from rmqstore.errors import NotAStore
@@ -13,6 +14,10 @@ from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.times import parse_time
 from rmqstore.texts import Text
+
+if TYPE_CHECKING:
+    from rmqstore.checks.verified import VerifyOptions
+    from rmqstore.scan.workers import Mapper
 
 FOR_READING = frozenset({"cq", "index", "checkpoint"})
 """The parts (see `repair.rebuild_parts`) that reading commands may ask for."""
@@ -75,6 +80,19 @@ def files_of(
     from rmqstore.backup.derived import DerivedFiles
 
     return DerivedFiles(files, settings, parts), settings
+
+
+def after_one_pass(store: Store, options: VerifyOptions, mapper: Mapper | None = None) -> VerifyOptions:
+    """Return options with which a store is verified; of a snapshot, the log is read here, and not again.
+
+    `mapper` replaces the `jobs` processes. Errors: as `checks.verify.examine`.
+    """
+    partly = options.max_duration is not None or options.since is not None or options.until is not None
+    if not store.files.derives or partly or options.start_at or options.last_run is not None:
+        return options
+    from rmqstore.backup.derived import DerivedFiles
+
+    return store.files.read_first(options, mapper) if isinstance(store.files, DerivedFiles) else options
 
 
 def _without_paths(config: BrokerConfig) -> dict[str, str]:

@@ -111,8 +111,7 @@ def verify(
     if checks.others:
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
-    from rmqstore.backup.derived import after_one_pass
-    from rmqstore.backup.snapshot_store import FOR_VERIFY
+    from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.store import while_files_expire
@@ -401,8 +400,7 @@ def verify_several(
     """
     from dataclasses import replace
 
-    from rmqstore.backup.derived import after_one_pass
-    from rmqstore.backup.snapshot_store import FOR_VERIFY
+    from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
     from rmqstore.checks.verify import examine_lasting
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.store import while_files_expire

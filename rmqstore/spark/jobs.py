@@ -20,8 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rmqstore.backup.derived import after_one_pass
-from rmqstore.backup.snapshot_store import FOR_VERIFY
+from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_store

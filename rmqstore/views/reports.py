@@ -19,7 +19,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
-from rmqstore.backup.derived import after_one_pass
+from rmqstore.backup.snapshot_store import after_one_pass
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start

@@ -515,8 +515,7 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
 
     Errors: NotReadable, NotAStore.
     """
-    from rmqstore.backup.derived import after_one_pass
-    from rmqstore.backup.snapshot_store import FOR_VERIFY
+    from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
     from rmqstore.checks.verify import VerifyOptions, verify
 
     store = ref.open(FOR_VERIFY)
