@@ -273,7 +273,7 @@ def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
 
 
 def refuse_newer(number: object, what: str) -> None:
-    """Errors: Refused for a format that a newer version made; Unsound for what is no format."""
+    """Errors: Refused for a format that a newer version made; Unsound for what is not a format version."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise Unsound
     if number > FORMAT:

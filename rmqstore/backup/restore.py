@@ -158,7 +158,7 @@ def _check_role(manifest: Manifest, options: RestoreOptions) -> None:
         )
     if role == MEMBER and not dledger:
         raise Refused(
-            Text("{manifest}@{snapshot} is no DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
+            Text("{manifest}@{snapshot} is not a DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
             Text("restore it as it is, then run `rmqstore migrate-to-dledger`"),
         )
     if role and role != MEMBER and dledger:

@@ -151,7 +151,7 @@ class S3Storage(Storage):
         _repeated(f"{self.address}/{key}", remove)
 
     def clean(self, prefix: str) -> None:
-        """Do nothing: an upload that was interrupted is no object."""
+        """Do nothing: an interrupted upload leaves no object."""
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:

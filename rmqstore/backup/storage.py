@@ -187,7 +187,7 @@ class LocalStorage(Storage):
     def size(self, key: str) -> int | None:
         path = self._path(key)
         try:
-            status = path.lstat()  # a link leads out of the repository, and is no object
+            status = path.lstat()  # a link leads out of the repository, and is not an object
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:

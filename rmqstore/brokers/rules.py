@@ -342,7 +342,7 @@ class Writer:
 
 
 def writer_of(store: Store) -> Writer:
-    """Return which versions can have written a store last. Errors: none; what cannot be read is no evidence."""
+    """Return which versions can have written a store last. Errors: none; what cannot be read proves nothing."""
     if store.part is not None:
         return Writer(VERSIONS[0], NEWEST, ())
     signs = [sign for sign in (_library(store), *_present(store), *_missing(store)) if sign is not None]

@@ -555,7 +555,7 @@ def _tell_queue_position(store: Store, verified: Verified, asked: str, forecast:
 
 
 def _tell_writer(store: Store, report: Report, asked: str) -> None:
-    """Add which versions can have written the store, and a note if the version that the user named is none of them."""
+    """Add the versions that can have written the store; a note if the version that the user named is not among them."""
     writer = writer_of(store)
     report.writer = writer.to_json() if writer.known else None
     if asked and not writer.includes(asked):

@@ -6,7 +6,7 @@ A row is a message that a POP consumer has received and not acknowledged. Source
 POP-BEYOND: check points and acknowledgements of POP that name messages which their queue does not have.
 
 A check point is a message in the revive log, or in the timer on its way there. Those that the broker has processed, and
-those before a queue's minimum (their messages have expired), are no problem; nor are those of topics without queues:
+those before a queue's minimum (their messages have expired), are not a problem; nor are those of topics without queues:
 the broker skips them (PopReviveService#mergeAndRevive, RocketMQ 5.4.0).
 """
 
@@ -37,7 +37,7 @@ def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None)
     """Compare the rows of kvStore/ with the ends of their queues; `queue_range` None: do not compare.
 
     Return the number of rows: messages that POP consumers received, and did not acknowledge. Rows before a queue's
-    minimum are no problem: their messages have expired, and the broker drops them.
+    minimum are not a problem: their messages have expired, and the broker drops them.
     Errors: none; see `unchecked` of the report.
     """
     if not is_readable():

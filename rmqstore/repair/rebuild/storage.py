@@ -1,6 +1,6 @@
 """Converts the consume queues of a store from files to RocksDB, and back.
 
-The queues are built anew from the log in the other form, and the old ones go into quarantine as a whole; of them, only
+The queues are rebuilt from the log in the other form, and the old ones go into quarantine as a whole; of them, only
 the ends of queues without a message in the log are needed.
 Topics, subscription groups and consumer offsets go to where the broker then reads them (`storage_config`).
 
