@@ -3,9 +3,8 @@
 The parts are read in an order in which nothing refers to what comes later: consumer offsets, delay offsets and timers,
 then the log up to its present end, then topics and groups.
 
-The files of a store beside its log: configuration, epochs, timers and whatever cannot be derived from the log.
-
-They are stored in chunks by content, so that a file that changes in a few places adds only these.
+Beside its log, a snapshot has configuration, epochs, timers and whatever cannot be derived from the log. These files
+are stored in chunks by content, so that a file that changes in a few places adds only these.
 """
 
 from __future__ import annotations

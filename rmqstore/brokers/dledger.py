@@ -1,11 +1,11 @@
 """The start of a broker in DLedger mode.
 
-Simulates the start of a broker in DLedger mode, including the first one on a plain commitlog.
+The first start on a plain commitlog is included.
 
 Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRecoverAbnormally (from 5.2.0),
 #setRecoverPosition.
 
-Simulates DLedgerMmapFileStore#recover: where the entries end, which files are deleted, what ends the process.
+The log itself: where the entries end, which files are deleted, what ends the process.
 
 Source: DLedgerMmapFileStore#recover, MmapFileList (DLedger 0.1 to 0.3.2).
 

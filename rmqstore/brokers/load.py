@@ -1,21 +1,21 @@
 """What a starting broker loads before its log, and what stops it there.
 
-Finds configuration files that stop a broker's start, and the topics that topics.json makes BatchCQ.
+Configuration: files that stop a start, and the topics that topics.json makes BatchCQ.
 
 Source: ConfigManager#load, #loadBak; ScheduleMessageService#load; TimerMetrics; BrokerController#initializeMetadata,
 #recoverAndInitService (RocketMQ 4.3.0 to 5.4.0; confirmed with whole brokers of 4.9.7, 5.1.4 and 5.4.0).
 
-Finds what stops a broker before it loads its store, and the exit code of a broker that could not load it.
+Before the load: what stops a broker, and the exit code of one that could not load its store.
 
 Source: BrokerController#initializeMessageStore, #shutdown, BrokerStartup#createBrokerController; DefaultMessageStore's
 constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0,
 5.5.1.
 
-Simulates IndexService#load: which index files it deletes after a crash, and which file stops it.
+Index: which files IndexService#load deletes after a crash, and which file stops it.
 
 Source: IndexService#load, IndexFile (RocketMQ 4.3.0 to 5.4.0).
 
-Finds settings and directories of consume queues in RocksDB with which a broker does not start.
+Queues in RocksDB: settings and directories with which a broker does not start.
 
 Source: CombineConsumeQueueStore's and RocksDBConsumeQueueStore's constructors, RocksDBLiteLifecycleManager#init
 (RocketMQ 5.3.4 to 5.5.1). Confirmed with whole brokers of 5.5.1.

@@ -1,14 +1,12 @@
 """How a starting broker recovers, truncates and extends consume queues.
 
-Simulates ConsumeQueue (20-byte units) in a start: recovery, truncation, re-dispatch, minimum offset.
-
-Units are compared as arrays; those that the simulated start writes are kept as outlines (`WrittenUnits`).
+ConsumeQueue (units of 20 bytes): recovery, truncation, re-dispatch, minimum offset. Units are compared as arrays;
+those that the simulated start writes are kept as outlines (`WrittenUnits`).
 Source: ConsumeQueue#recover, #truncateDirtyLogicFiles, #putMessagePositionInfo, #correctMinOffset (RocketMQ 4.3.0 to
 5.5.1).
 
-Simulates BatchConsumeQueue (46-byte units) in a start.
-
-File positions are unrelated to queue offsets here: minimum and maximum offset are read from units.
+BatchConsumeQueue (units of 46 bytes): file positions are unrelated to queue offsets here: minimum and maximum offset
+are read from units.
 Source: BatchConsumeQueue#recover, #truncateDirtyLogicFiles, #putBatchMessagePositionInfo, #correctMinOffset (RocketMQ
 5.0.0 to 5.4.0).
 """

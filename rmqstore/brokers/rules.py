@@ -1,15 +1,12 @@
 """The start rules of each RocketMQ version, and which versions can have written a store.
 
-The start rules of RocketMQ 4.3.0 to 5.5.1: one `BrokerRules` per version.
+One `BrokerRules` for each version from 4.3.0 to 5.5.1. Evidence for a version is "run" (its real classes were run:
+4.9.7, 5.1.4, 5.4.0, 5.5.1) or "by source" (the source of that release was read: all others).
 
-Evidence for a version is "run" (its real classes were run: 4.9.7, 5.1.4, 5.4.0,
-5.5.1) or "by source" (the source of that release was read: all others).
-
-Which versions of RocketMQ can have written a store, judged by its files only.
-
-Positive signs (a file or field that only newer versions write) are stronger than missing ones: an operator may have
-removed a directory, or copied only a part. The RocksDB library names its version in rocksdbstore/OPTIONS-*, which every
-start since 5.4.0 writes again: it tells which broker opened the store last.
+The versions that can have written a store are told by its files only. Positive signs (a file or field that only newer
+versions write) are stronger than missing ones: an operator may have removed a directory, or copied only a part. The
+RocksDB library names its version in rocksdbstore/OPTIONS-*, which every start since 5.4.0 writes again: it tells
+which broker opened the store last.
 
 Source: DefaultMessageStore's constructor, StoreCheckpoint, RocksDBConsumeQueueStore's constructor (RocketMQ 4.9.7,
 5.1.4, 5.4.0, 5.5.0 and 5.5.1; the library's versions as written by their real classes).

@@ -1,12 +1,11 @@
 """How a starting broker walks the commitlog, and from which file on.
 
-Simulates how a starting broker walks the commitlog in recovery and in re-dispatch.
-
-Every version accepts the runs of good records that a scan finds, except for the records that `LogReader._take` selects.
-Everything else (damage, zeros, records of another place) goes through the broker's byte-exact parser.
+Recovery and re-dispatch walk it in the same way. Every version accepts the runs of good records that a scan finds,
+except for the records that `LogReader._take` selects. Everything else (damage, zeros, records of another place) goes
+through the broker's byte-exact parser.
 Source: CommitLog#recoverNormally, #recoverAbnormally (RocketMQ 4.3.0 to 5.5.1).
 
-Finds the file that recovery begins with, for each version, after a clean exit or a crash.
+The file that recovery begins with depends on the version, and on whether the exit was clean.
 
 Source: CommitLog#recoverNormally, #recoverAbnormally, #isMappedFileMatchedRecover; #isMappedFileMatchedRecover of
 ConsumeQueueStore, CombineConsumeQueueStore, IndexService, IndexRocksDBStore, TransMessageRocksDBStore

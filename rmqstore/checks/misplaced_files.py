@@ -1,15 +1,13 @@
 """Files that do not belong where they are: log files with another file's name, files of another store.
 
-Log files with the name of another file: swapped, or restored under a wrong name.
+Log files with the name of another file were swapped, or restored under a wrong name. Every record contains its own
+position. If all records of a file say that it belongs a whole number of files away, it has a wrong name, and no byte
+of it is damaged. If the files can be renamed (a swap, a cycle, a free name), `find_misplaced` returns the store as it
+will be after that, and all other checks use this store. In a sound store, it reads only the first record of each
+file.
 
-Every record contains its own position. If all records of a file say that it belongs a whole number of files away, it
-has a wrong name, and no byte of it is damaged. If the files can be renamed (a swap, a cycle, a free name),
-`find_misplaced` returns the store as it will be after that, and all other checks use this store. In a sound store, it
-reads only the first record of each file.
-
-Queues and log files of different stores: a wrongly assembled backup, or files of another broker.
-
-One finding about the file, or about all queues, replaces those about single units.
+Queues and log files of different stores come from a wrongly assembled backup, or from another broker. One finding
+about the file, or about all queues, replaces those about single units.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Rows of rocksdbstore/, compared with the log and the queues.
-
-RDB-*: the rows of timed messages, half messages and the index in rocksdbstore/, compared with the log.
+"""RDB-*: the rows of rocksdbstore/ (timed messages, half messages, index), compared with log and queues.
 
 They are checked whenever the database has rows, whether or not broker.conf names the feature: a broker with the feature
 reads them, and it is the broker's setting at its next start that counts.
@@ -11,11 +9,10 @@ in log files that were deleted; rows that an unclean shutdown or a running broke
 Source: MessageRocksDBStorage, TimerMessageRocksDBStore, Timeline, TransMessageRocksDBStore, IndexRocksDBStore
 (RocketMQ 5.4.0 and 5.5.1)
 
-Rows that rocksdbstore/ lacks although the log proves that a broker wrote them and has not deleted them.
-
-A position says up to where a broker has written rows: `sys_topic_scan_offset_checkpoint` (timer), `lastOffsetPy` (half
-messages, index). A row after it is not missing, because the next start continues there; only half messages get no row
-then if the rows were lost as a whole. Before the position, a row is missing unless the broker may have deleted it:
+Missing rows: those that a broker wrote, as the log proves, and has not deleted. A position says up to where a broker
+has written rows: `sys_topic_scan_offset_checkpoint` (timer), `lastOffsetPy` (half messages, index). A row after it is
+not missing, because the next start continues there; only half messages get no row then if the rows were lost as a
+whole. Before the position, a row is missing unless the broker may have deleted it:
 
     timer    a row stays until 30 minutes after `timeline_checkpoint` has passed its time, or a recall deletes it; a
              message that was due when the broker read it has no row, but is in its real queue

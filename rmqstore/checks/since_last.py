@@ -1,6 +1,4 @@
-"""`--since-last`: the results of the last run for unchanged log files.
-
-Reuse the results of the last run for unchanged log files, and write those of this run.
+"""`--since-last`: reuse the results of the last run for unchanged log files, and write those of this run.
 
 Only the results of sound parts are kept; every run reads damaged, unusual or incomplete parts again. A kept part is
 used again if all of this is true:
@@ -12,9 +10,7 @@ used again if all of this is true:
   changed; they are read again and compared by digest;
 * it was read at most `OLDEST` seconds ago: bytes can also change on the disk itself.
 
-The result of the last run for a part of the log that is sound.
-
-The state file of `--since-last`: a line with store and version, a line for each kept part, and a digest of all.
+The state file has a line with store and version, a line for each kept part, and a digest of all.
 
 It is text, and nothing in it is executed. Its content is not trusted: the type of every value is checked.
 """

@@ -1,8 +1,6 @@
 """The verdict: what the next start of a broker would do to a store.
 
-What the start of each RocketMQ version would do to a store: one row per range of versions that behave alike.
-
-What a store has that an older broker version cannot read.
+There is one row for each range of versions that behave alike. It also says what an older version cannot read.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """verify: find everything that is wrong with a store, in one pass over its log.
 
-The steps of a verification, in the order in which they depend on each other.
+The steps are in the order in which they depend on each other. Most verifications read only a log, without queues,
+index, timer or configuration. So a step imports the modules that only it needs when the store has something to check.
 
-Most verifications read only a log, without queues, index, timer or configuration. So a step imports the modules that
-only it needs when the store has something to check.
-
-Verify only a part of a log: a time range, or the rest of an interrupted run.
+A verification can be limited to a part of the log: a time range, or the rest of an interrupted run.
 """
 
 from __future__ import annotations

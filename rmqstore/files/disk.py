@@ -1,10 +1,7 @@
 """Paths, errors of a disk, and early write-back.
 
-Resolve untrusted paths, whose links may be circular.
-
-Translate an OSError of a write into an error of this project.
-
-Let the kernel write dirty pages to disk early, so that the fsync at the end waits less.
+Paths are not trusted: their links may be circular. An OSError of a write becomes an error of this project. Early
+write-back lets the kernel write dirty pages while the command still works, so that the fsync at the end waits less.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Everything that reads a store lists, examines and opens its files through a `Files`, and nothing else does: so what
 reads a store can also read a planned store, and a snapshot of a backup.
 
-Files that are listed and read once, for work that looks at the same few bytes again and again.
+`RememberedFiles` lists and reads each file once, for work that looks at the same few bytes again and again.
 """
 
 from __future__ import annotations

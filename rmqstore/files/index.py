@@ -1,8 +1,6 @@
 """Index files: how large they are, their header, units and chains.
 
-Read the header and single units of an index file, and follow the chain of units that a query for a key follows.
-
-Determine how many slots and units a store's index files have, which the files do not record.
+A file does not record how many slots and units it has; that is determined from all files of the store.
 
 Source: IndexService#<init>, IndexFile#<init> (RocketMQ 4.3 to 5.4.0): all files of a store have the same size.
 """

@@ -4,7 +4,7 @@ Despite the name nothing is mapped: all reads use pread, because a process that 
 truncated file is killed by SIGBUS.
 Source: MappedFileQueue, DefaultMappedFile, UtilAll#offset2FileName (RocketMQ 5.4.0)
 
-Read a single message at a physical offset.
+`message_at` reads a single message at a physical offset.
 """
 
 from __future__ import annotations

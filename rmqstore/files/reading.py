@@ -1,8 +1,7 @@
 """Read regular and sparse files; `LocalFiles` is made of this.
 
-Read regular files only, without ever blocking on a FIFO or a device that took a file's place.
-
-Find the data extents of a sparse file, so that its holes, which read as zeros, need not be read.
+Only regular files are read, without ever blocking on a FIFO or a device that took a file's place. Of a sparse file only
+the data extents are read; its holes are zeros.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Bodies of messages: their compression, and the body of a batch record.
 
-Compress and decompress message bodies: zlib, LZ4 frame or ZSTD, as SYSFLAG says, with bounded output.
+A body is compressed with zlib, LZ4 frame or ZSTD, as SYSFLAG says. The output of a decompression is bounded.
 
 Source: MessageSysFlag, CompressionType#findByValue, CompressorFactory (RocketMQ 5.4.0; types since 4.9.4).
 

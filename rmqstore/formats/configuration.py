@@ -1,6 +1,6 @@
 """The broker's configuration: JSON in fastjson's dialect, and rows in a RocksDB.
 
-Read and write the broker's configuration files in fastjson's dialect of JSON, and classify broken files.
+Broken files are classified.
 
 Source: ConfigManager#load, RemotingSerializable#fromJson, MixAll#file2String. The readers of 4.9.7 (fastjson 1.2.69),
 5.1.4 (1.2.83), 5.4.0 (fastjson2 2.0.43) and 5.5.1 (2.0.63) were given about 2,700 texts as topics.json,
@@ -10,10 +10,9 @@ document. What only some of them accept is a `Syntax`.
 
 Reading takes linear time, limits the nesting depth and does not recurse.
 
-Rows of the broker's configuration in RocksDB, version 2 (config/rdb/, RocketMQ 5.3.2 and newer).
-
-All tables share the column family `default`; each key begins with the id of its table. Source: ConfigHelper#keyBufOf,
-#valueBufOf, ConsumerOffsetManagerV2#keyOfConsumerOffset (RocketMQ 5.5.1)
+In RocksDB, version 2 (config/rdb/, RocketMQ 5.3.2 and newer), all tables share the column family `default`; each key
+begins with the id of its table. Source: ConfigHelper#keyBufOf, #valueBufOf,
+ConsumerOffsetManagerV2#keyOfConsumerOffset (RocketMQ 5.5.1)
 """
 
 from __future__ import annotations

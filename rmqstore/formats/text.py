@@ -1,6 +1,6 @@
 """Text on a terminal: control characters, counts in words, width.
 
-Escape control characters (C0, DEL and C1, U+0080 to U+009F), because terminals may act on them.
+Control characters (C0, DEL and C1, U+0080 to U+009F) are escaped, because terminals may act on them.
 """
 
 from __future__ import annotations

@@ -1,13 +1,12 @@
-"""What the broker's clean-up would delete: the plan, and when it deletes files again.
-
-Plans expiry: discards the log files that the broker's clean-up would delete, with their queue and index files.
+"""Plans expiry: discards the log files that the broker's clean-up would delete, with their queue and index files.
 
 Like everything that a repair removes, the files are moved into the journal's quarantine; removing the journal frees the
 space.
 Source: DefaultMessageStore.CleanCommitLogService, .CleanConsumeQueueService, IndexService#deleteExpiredFile, DLedger's
 CleanSpaceService (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2).
 
-When the broker's clean-up deletes files of a store, and whether that is enough: the rate is that of its messages.
+It also forecasts when the clean-up deletes files again, and whether that is enough, at the rate of the store's
+messages.
 """
 
 from __future__ import annotations

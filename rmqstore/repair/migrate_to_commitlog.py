@@ -1,11 +1,8 @@
-"""Conversion of a DLedger store to a plain one.
+"""Converts a DLedger store to a plain one in a new directory; the source is only read.
 
-Checks whether a DLedger store can be converted to a plain one, and up to which entry. Writes nothing.
-
-DLedger writes committedIndex every 3 seconds, so the value on disk is a lower bound. In a group of one node, every
-complete entry is committed; in a larger group, the other nodes' stores decide.
-
-Converts a DLedger store to a plain one in a new directory; the source is only read.
+First it is checked whether the store can be converted, and up to which entry. DLedger writes committedIndex every 3
+seconds, so the value on disk is a lower bound. In a group of one node, every complete entry is committed; in a larger
+group, the other nodes' stores decide.
 """
 
 from __future__ import annotations

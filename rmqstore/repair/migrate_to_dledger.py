@@ -1,6 +1,4 @@
-"""Conversion of a plain store to DLedger.
-
-Plans what the first start of a broker in DLedger mode does to a plain store: the pad and the first DLedger file.
+"""Plans what the first start of a broker in DLedger mode does to a plain store: the pad and the first DLedger file.
 
 The broker's own start recovers the log first, and truncates what it does not understand; this plan refuses instead. It
 leaves the store byte for byte as the broker's first start leaves a sound store. Writes nothing.
@@ -8,7 +6,7 @@ leaves the store byte for byte as the broker's first start leaves a sound store.
 Source: DLedgerCommitLog#recover (RocketMQ 4.9.7, 5.1.4), #dledgerRecoverNormally, #setRecoverPosition (5.4.0); a log
 without files: DefaultMessageStore#destroyLogics (4.9.7, 5.1.4), ConsumeQueueStore#destroy (5.4.0).
 
-Checks whether a plain store can become a member of a DLedger group; each refusal says what to do.
+Whether the store can become a member of a DLedger group is checked first; each refusal says what to do.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""The store as it will be after a plan. Reads only.
+"""The store as it will be after a plan, and its examination. Reads only; nothing is copied.
 
-Overlay: the files of a store as they will be after the steps of a plan. Reads only; nothing is copied.
+`Overlay` shows the files of a store as they will be after the steps of a plan. What reads a store reads an overlay in
+the same way, so that a plan can be examined before it is applied.
 
-What reads a store reads an overlay in the same way, so that a plan can be examined before it is applied.
-
-Keeps the sound parts of an examination, so that the examination after a plan reads only what the plan changes.
-
-A part is used again under the same conditions as with `--since-last`, see `checks/since_last.py`, except that
-the plan tells which bytes change. Parts are kept in a temporary file, because their size grows with the store.
-
-The store as it will be after a plan, and its examination, which reads only what the plan changes.
+The sound parts of the first examination are kept, so that the second one reads only what the plan changes. A part is
+used again under the same conditions as with `--since-last`, see `checks/since_last.py`, except that the plan tells
+which bytes change. Parts are kept in a temporary file, because their size grows with the store.
 """
 
 from __future__ import annotations

@@ -1,15 +1,12 @@
-"""The log after the repair, its records, and their rows in queues.
+"""The log as a plan leaves it, its records, and their rows in queues.
 
-The log as a plan leaves it: its files through the plan's steps, without what the plan cuts off.
+It is read through the plan's steps, without what the plan cuts off.
 
 Consume queues, index and all other parts that follow from the log are rebuilt from this view, so that they fit the
 repaired log before a byte of it is changed.
 
-Dispatches the messages of the repaired log: the rows (queue, queue offset, place) from which queues are rebuilt.
-
-Finds good records of a log near an offset or in a range, reading only the bytes around it.
-
-Operations on half-open ranges of global offsets. Pure.
+Dispatch gives the rows (queue, queue offset, place) from which queues are rebuilt. Good records near an offset or in a
+range are found by reading only the bytes around it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Whether a store may be changed, and plans that can only be shown.
+"""What all plans for a whole store ask: whether it may be changed, its data directories, the ends of its parts.
 
-Functions for all plans for a whole store: whether it may be changed, its data directories, the ends of its parts.
-
-Plans for a store to which a broker may be writing; such a plan can only be shown.
+A plan for a store to which a broker may be writing can only be shown.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A chunk is a bytearray of which the first `have` bytes are valid. Positions are indexes into it.
 
-Compute String.hashCode of many byte strings of a chunk at once, eight bytes at a time.
+`hash_spans` computes String.hashCode of many byte strings of a chunk at once, eight bytes at a time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """The data sources `rmqstore.*`: the driver plans, executors read.
 
-The data sources `rmqstore.*`: their options; the driver plans, executors read.
-
 Options of all sources (names are case-insensitive):
   path, paths     the argument of `load()`: a store, a list of stores, a glob, @FILE with a path in each line
   stores          instead of path, as JSON: {label: path, …} or [path, …]
@@ -11,9 +9,10 @@ Options of all sources (names are case-insensitive):
 Options of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to,
 maxRate, fillers (true: also records that repairs put in the place of lost messages).
 
-Parses the options of Spark loads, which are all text.
+All options are text.
 
-Streams messages of stores that brokers write to: new records and files up to the last good record.
+`commitlog` and `dledger` can stream messages of stores that brokers write to: new records and files up to the last
+good record.
 
 An offset is {label of the store: {log: global offset}}; Spark stores it. A record that is still being written is not
 good yet and comes with the next batch.

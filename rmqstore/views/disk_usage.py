@@ -1,8 +1,7 @@
 """How much a store needs of the disk, and how fast it grows.
 
-Disk usage of a store per part and, for consume queues, per topic. Reads only listings and a few units.
-
-How fast a store grows, by topic, and whether the disk has room at this rate.
+Usage is told per part and, for consume queues, per topic, from listings and a few units. Growth is told by topic, with
+whether the disk has room at this rate.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
-"""The progress of consumer groups, with what POP consumers have acknowledged.
-
-The progress of consumer groups in each queue: offset, lag, time of the next message, and what POP has handed out.
-
-Which messages POP consumers have received, and whether they have acknowledged them.
+"""The progress of consumer groups in each queue: offset, lag, time of the next message, and what POP consumers have
+received and acknowledged.
 
 With POP, the offset of a group moves when messages are handed out, not when they are acknowledged. What a group has
 acknowledged is in the revive log, in the timer, or in kvStore/ (`formats/pop.py`).

@@ -1,12 +1,9 @@
 """The data of reports: of a store, and of one repair.
 
-The data of the HTML report: findings, forecast per broker version, map of the log, usage, consumer lag.
+The report of a store has findings, forecast per broker version, map of the log, usage, consumer lag.
 
-The data of the report of one repair, for those who must account for it.
-
-What was damaged and how far groups were comes from the plan in the journal; what holds today comes from the store.
-
-What is now in the place of a message that a repair could not keep.
+The report of one repair is for those who must account for it. What was damaged and how far groups were comes from the
+plan in the journal; what holds today comes from the store.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Stores as Arrow batches, for Spark sources and `rmqstore sql`. Needs pyarrow, not Spark.
 
-Read pieces of files, or whole stores, as Arrow batches, for Spark executors and `rmqstore sql`.
-
-Messages as Arrow batches: a column for each field of the layouts, and derived columns.
+Messages have a column for each field of the layouts, and derived columns.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Dimensions can be combined (`topic,hour`); the labels of a combination are tuples.
 
-Steps of time that fit a number of columns, for charts of messages over time.
+For charts of messages over time, the steps of time fit a number of columns.
 """
 
 from __future__ import annotations

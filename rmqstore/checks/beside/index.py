@@ -1,6 +1,4 @@
-"""Index files: their structure, and what their entries say about messages.
-
-IX-*: the structure of every index file. `IndexCatalog` then compares the entries with the messages of the log.
+"""IX-*: the structure of every index file. `IndexCatalog` then compares the entries with the messages of the log.
 
 In a sound file, each unit points to the newest earlier unit of its slot. So one pass in order, with the newest unit of
 every slot in memory, checks all chains at once. Only data extents are read, so a sparse file of 420 MB takes little

@@ -1,6 +1,4 @@
-"""TM-*: the timer log, the timer wheel and timercheck.
-
-TM-*: timer log, timer wheel and timercheck, compared with each other, the log and the timer queue.
+"""TM-*: timer log, timer wheel and timercheck, compared with each other, the log and the timer queue.
 
 Slots of the timer wheel and chains of the timer log, as they will be after the next start.
 

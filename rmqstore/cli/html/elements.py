@@ -1,13 +1,9 @@
-"""The parts of a page.
-
-The parts of a page: escaped texts in the language of the user, elements, tables, and the frame with its styles.
+"""The parts of a page: escaped texts in the language of the user, elements, tables, and the frame with its styles.
 
 Content is one of three kinds of text: `Html` is markup, `AsIs` a value of a store, and any other `str` a text of the
 code, which is translated. Only `Html` is not escaped.
 
-Words of the reports for values, and cells that several tables have.
-
-Charts of the reports as inline SVG: the map of a log, messages over time, and shares.
+Charts are inline SVG: the map of a log, messages over time, and shares.
 """
 
 from __future__ import annotations

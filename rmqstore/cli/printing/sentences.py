@@ -1,8 +1,6 @@
 """Sentences that several commands print: about a lost message, about room on the disk.
 
-Text about a lost message, for `find` and `get`.
-
-The forecast for a disk in words: for `du --growth` and `expire`.
+`find` and `get` print those about a lost message; `du --growth` and `expire` the forecast for a disk.
 """
 
 from __future__ import annotations

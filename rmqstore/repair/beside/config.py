@@ -1,8 +1,8 @@
 """Repairs the broker's configuration, in files and in a RocksDB.
 
-Repairs configuration files: a broken file from its .bak or the reverse, and offsets after a queue's end.
+Files: a broken file from its .bak or the reverse, and offsets after a queue's end.
 
-Changes the offsets of consumer groups in a RocksDB of the configuration, which is replaced as a whole.
+RocksDB: offsets of consumer groups are changed; the database is replaced as a whole.
 
 Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch, ConsumerOffsetManagerV2#commitOffset (RocketMQ 5.5.1)
 """

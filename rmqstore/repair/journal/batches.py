@@ -1,15 +1,12 @@
 """Batches of steps: run, probe and undo them; the log of what they replace.
 
-Runs batches of steps, probes how far each step is, and undoes batches.
+Renames: files are found at any stage of the renames, and checked to be unchanged. The new names may form a cycle, so
+all files are set aside first, then each gets its name. Meanwhile their directory holds a name that is not an offset,
+so that no broker starts.
 
-Locates files that a plan renames, at any stage of the renames, and checks that they are unchanged.
+Probes: the bytes on disk tell whether an in-place step is done, not done, or half done.
 
-The new names may form a cycle, so all files are set aside first, then each gets its name. Meanwhile their directory
-holds a name that is not an offset, so that no broker starts.
-
-Determines from the bytes on disk whether an in-place step is done, not done, or half done.
-
-Reads and writes `undo.log`: the bytes and metadata that each batch of steps replaces, durable before it begins.
+`undo.log`: the bytes and metadata that each batch of steps replaces, durable before it begins.
 
 A frame is a header and a payload. A batch is the META and before-image frames of its steps, closed by a READY frame.
 Bytes after the last READY are a batch that a crash interrupted before any of its steps had begun.

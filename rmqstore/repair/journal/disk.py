@@ -2,7 +2,7 @@
 
 Tests replace `Disk` by one that fails, tears a write or kills the process at a chosen call.
 
-The content of a step, kept in a temporary file because it may not fit in memory.
+The content of a step is kept in a temporary file, because it may not fit in memory.
 """
 
 from __future__ import annotations

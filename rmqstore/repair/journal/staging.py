@@ -1,11 +1,10 @@
 """What happens before the first change of a store: checks, and all new content in the journal.
 
-Writes all new content of a plan to the journal's folders and fsyncs it, before the store is changed.
+All new content of a plan is written to the journal's folders and fsynced before the store is changed. Creating a file
+is then a single rename, lazy content need not be produced again after a crash, and a failing source or a full disk is
+noticed while nothing has changed yet.
 
-Creating a file is then a single rename, lazy content need not be produced again after a crash, and a failing source or
-a full disk is noticed while nothing has changed yet.
-
-Checks before the first write: the bytes are what the plan expects, files are writable, and there is space.
+The checks: the bytes are what the plan expects, files are writable, and there is space.
 """
 
 from __future__ import annotations

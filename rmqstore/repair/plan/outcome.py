@@ -1,8 +1,7 @@
 """What a plan says about the store before and after it.
 
-What a verification finds after a plan: measured on the planned store, and compared with the result. Pure.
-
-What a plan says about the store before the repair: the verdict, the problems, and how far consumer groups were.
+After: what a verification finds, measured on the planned store and compared with the result. Before: the verdict, the
+problems, and how far consumer groups were. Pure.
 
 The journal of a repair keeps its plan, and so what was known when it was applied. A saved plan is untrusted: what does
 not have the form of these facts is as good as missing.

@@ -1,9 +1,9 @@
 """A repair as a value: the messages it loses, the steps it takes, and the bytes it expects to find.
 
-A plan is printed (`plan_text.describe`), saved (`to_json`, `iter_json`), read back (`plan_read.plan_from_json`) and
+A plan is printed (`plan_text.describe`), saved (`to_json`, `iter_json`), read back (`plan_from_json`) and
 identified (`digest`). `journal.apply` carries it out.
 
-Parses plan files. The input is untrusted: every field is validated.
+Plan files are not trusted: every field is validated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Collects the steps, losses, notes and decisions of all planners of one store into a plan.
 
-Fingerprints: hashes of ranges, files and directories on disk, which a plan expects to find unchanged.
-
-`sha256:` hashes all bytes of a range; `runs:` hashes bytes and counts zeros, so that holes cost nothing.
+Fingerprints are hashes of ranges, files and directories on disk, which a plan expects to find unchanged. `sha256:`
+hashes all bytes of a range; `runs:` hashes bytes and counts zeros, so that holes cost nothing.
 """
 
 from __future__ import annotations

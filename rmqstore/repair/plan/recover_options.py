@@ -1,8 +1,7 @@
-"""The options of a recovery, and the decisions that they answer.
+"""The options of a recovery, and the decisions that they answer. Pure.
 
-The options of a recovery, and the choice of its strategy by the broker's role.
-
-Decisions that the operator must take before a plan is applied: reasons to stop, for the whole store. Pure.
+The broker's role chooses the strategy. A decision is a reason to stop that concerns the whole store: the operator must
+take it before a plan is applied.
 """
 
 from __future__ import annotations
