@@ -453,6 +453,7 @@ class Evidence:
                 yield Testimony(offset, offset, SIZE, size, witness)
             if slot_field == SLOT:
                 yield from _between_units(files, logs, units)
+                yield from _before_units(files, logs, units)
         for files in self.store.consume_queues(QueueKind.BATCH):
             yield from _batch_rows(files, outside)
 
@@ -725,6 +726,25 @@ def _between_units(
                     slots,
                     Text("units {label} {before} and {behind}", label=files.label, before=before, behind=behind),
                 )
+
+
+def _before_units(
+    files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]
+) -> Iterator[Testimony]:
+    """Yield the queue offsets before the first unit of a queue of which the log has no good message.
+
+    `units` are those that point into damage. A queue begins at 0 in a log that begins at 0, unless a broker wrote
+    pre-blanks there (ConsumeQueue#fillPreBlank).
+    """
+    part = logs.queues.get((files.topic, files.queue_id))
+    if not units or logs.min_offset > 0 or (part is not None and (part.messages or part.shifted)):
+        return
+    first, offset = min((number, offset) for number, offset, _, _ in units)
+    before = files.queue.unit(consumequeue.UNIT, first - 1) if first else None
+    if first == 0 or (before is not None and consumequeue.is_pre_blank(before["commitlog_offset"], before["size"])):
+        return
+    witness = Text("unit {label} {number}", label=files.label, number=first)
+    yield Testimony(-1, offset, MISSED, (files.topic, files.queue_id, range(first)), witness)
 
 
 def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:

@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pytest
+
 from rmqstore.formats.consumequeue import PRE_BLANK_SIZE, UNIT
 from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, parse_properties
 from rmqstore.repair.salvage.evidence import (
@@ -94,6 +96,25 @@ def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -
     known = evidence.about([(row.offset, row.offset + row.size)])
     assert known.at == {}
     assert known.between == [(before.offset, behind.offset, QueueSlot(*row.slot))]
+
+
+@pytest.mark.parametrize("wrote", ["unit", "pre_blank"])
+def test_a_queue_without_a_good_message_began_at_0_unless_a_broker_wrote_pre_blanks(wrote: str, tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    records = busy(store)
+    for row in records:
+        damage.garble(row.path, row.at, row.size)
+    topic, queue_id, _ = records[0].slot
+    path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    damage.zero(path, 0, 3 * UNIT.size)
+    if wrote == "pre_blank":
+        for number in range(3):
+            damage.overwrite(path, number * UNIT.size + UNIT.at("size"), PRE_BLANK_SIZE.to_bytes(4, "big"))
+    known = evidence_of(store).about([(row.offset, row.offset + row.size) for row in records])
+    assert [slot for _, _, slot in known.between] == (
+        [QueueSlot(topic, queue_id, number) for number in range(3)] if wrote == "unit" else []
+    )
+    assert known.at.keys() == {row.offset for row in records[3:]}
 
 
 def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
