@@ -223,26 +223,31 @@ def newer_formats(store: Store, forecast: StartForecast) -> list[NewerFormat]:
 def unserved_messages(store: Store, verified: Verified, version: str) -> list[NewerFormat]:
     """Return messages that wait for a service that `version` does not have: it never delivers them, or decides on them.
 
-    Source: TimerMessageStore (5.0.0), PopConsumerRocksdbStore (5.3.2), TimerMessageRocksDBStore and
-    TransMessageRocksDBStore (5.4.0)
+    Source: TimerMessageStore and PopReviveService (5.0.0), PopConsumerRocksdbStore (5.3.2), TimerMessageRocksDBStore
+    and TransMessageRocksDBStore (5.4.0)
     """
     rows = verified.rows
-    timed = verified.timer.waiting if verified.timer is not None else 0
+    revive = verified.revive
+    received, in_timer = (revive.not_acknowledged, revive.in_timer) if revive is not None else (0, 0)
+    timed = max(verified.timer.waiting - in_timer, 0) if verified.timer is not None else 0
     timer_rows = rows.pending_timers if rows is not None else 0
     halves = rows.counts.get(TRANS_FAMILY, 0) if rows is not None else 0
     open_halves = many(halves, "half message in rocksdbstore/", "half messages in rocksdbstore/")
-    popped = verified.popped
-    not_acknowledged = many(
-        popped, "message that POP consumers did not acknowledge", "messages that POP consumers did not acknowledge"
-    )
     in_rows = many(timer_rows, "timed message in rocksdbstore/", "timed messages in rocksdbstore/")
     waiting = (
         (timed, NewerFormat(many(timed, "timed message"), "5.0.0")),
         (timer_rows, NewerFormat(in_rows, _timer_since(store, rows))),
         (halves, NewerFormat(open_halves, _ROWS_SINCE)),
-        (popped, NewerFormat(not_acknowledged, "5.3.2")),
+        (received, NewerFormat(_popped(received), "5.0.0")),
+        (verified.popped, NewerFormat(_popped(verified.popped), "5.3.2")),
     )
     return [one for count, one in waiting if count and version_number(version) < version_number(one.since)]
+
+
+def _popped(count: int) -> str:
+    return many(
+        count, "message that POP consumers did not acknowledge", "messages that POP consumers did not acknowledge"
+    )
 
 
 def _timer_since(store: Store, rows: MessageRowFacts | None) -> str:

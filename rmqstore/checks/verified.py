@@ -12,6 +12,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Report
 
 if TYPE_CHECKING:
+    from rmqstore.checks.beside.pop import ReviveFacts
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.misplaced_files import Misplaced
@@ -72,6 +73,7 @@ class Verified:
     index: IndexCatalog | None = None
     timer: TimerFacts | None = None
     rows: MessageRowFacts | None = None
+    revive: ReviveFacts | None = None
     popped: int = 0
     """Messages in kvStore/ that POP consumers received, and did not acknowledge."""
     misplaced: Misplaced | None = None

@@ -36,7 +36,7 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQ
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, StoreKind, open_store, while_files_expire
 from rmqstore.formats.message import parse_message
-from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC
+from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
 from rmqstore.formats.rocksdbstore import TIMER_FAMILY
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
@@ -446,10 +446,12 @@ class Examination:
         rows = self.verified.rows
         if span is not None and store.part is None and not live and not (rows and rows.positions.get(TIMER_FAMILY)):
             check_lost_timer(store, span, self.verified.timer, self.queue_range, self.findings)
-        if not live and any(label.startswith(REVIVE_TOPIC_PREFIX) for label in self.states):
+        if not live and any(label.startswith((REVIVE_TOPIC_PREFIX, TIMER_TOPIC)) for label in self.states):
             from rmqstore.checks.beside.pop import check_revive_log
 
-            check_revive_log(store, self.states, self.queue_range, span.latest if span else 0, self.findings)
+            self.verified.revive = check_revive_log(
+                store, self.states, self.queue_range, span.latest if span else 0, self.findings
+            )
         if store.has_pop_rows:
             from rmqstore.checks.beside.pop import check_pop_rows
 

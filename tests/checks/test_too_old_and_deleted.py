@@ -35,6 +35,7 @@ POPPED = "messages that POP consumers did not acknowledge"
 @pytest.mark.parametrize(
     ("name", "version", "words", "since"),
     [
+        ("5.4.0-pop", "4.9.7", f"29 {POPPED}", "5.0.0"),
         ("5.5.1-pop-kv", "4.9.7", f"29 {POPPED}", "5.3.2"),
         ("5.5.1-trans-rocksdb", "5.1.4", f"12 {HALF}", "5.4.0"),
         ("5.5.1-timer-rocksdb-pending", "4.9.7", f"14 {TIMED} in rocksdbstore/", "5.0.0"),

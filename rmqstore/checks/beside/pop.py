@@ -26,8 +26,9 @@ from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.pop import KV_DIRECTORY
-from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties, tags_code
+from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS, TIMER_TOPIC, parse_properties, tags_code
 from rmqstore.formats.text import many
 from rmqstore.formats.times import iso_utc
 from rmqstore.texts import Text
@@ -89,24 +90,44 @@ class _Beyond:
     until: int = 0
 
 
+@dataclass(slots=True)
+class _Received:
+    """What the check points that the broker has not processed, and their acknowledgements, name."""
+
+    offsets: dict[pop.PopKey, set[int]] = field(default_factory=dict)
+    acknowledged: dict[pop.PopKey, set[int]] = field(default_factory=dict)
+    beyond: dict[tuple[str, int], _Beyond] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReviveFacts:
+    """Messages that POP consumers received and did not acknowledge, by the revive log.
+
+    `in_timer`: check points and acknowledgements that wait in the timer, as timed messages do.
+    """
+
+    not_acknowledged: int = 0
+    in_timer: int = 0
+
+
 def check_revive_log(
     store: Store,
     states: Mapping[str, QueueState],
     queue_range: QueueRange | None,
     latest: int,
     findings: Findings,
-) -> None:
-    """Compare the newest check points that the broker has not processed with the ends of their queues.
+) -> ReviveFacts:
+    """Read the newest check points that the broker has not processed; compare them with the ends of their queues.
 
     `states`: all queues, by name ("TOPIC/ID"). `queue_range` None: do not compare. `latest`: the store time of the last
     message, in ms: what was due before it has left the timer.
     """
+    if queue_range is None:
+        return ReviveFacts()
     revive = sorted(label for label in states if label.startswith(pop.REVIVE_TOPIC))
-    if not revive or queue_range is None:
-        return
     offsets = ConsumerOffsets.read(store)
     processed = {(o.topic, o.queue_id): o.offset for o in offsets.rows() if o.group == pop.REVIVE_GROUP}
-    found: dict[tuple[str, int], _Beyond] = {}
+    received, in_timer = _Received(), 0
     try:
         for label in [*revive, f"{TIMER_TOPIC}/0"]:
             topic, _, number = label.rpartition("/")
@@ -114,33 +135,40 @@ def check_revive_log(
             if state is None:
                 continue
             low = max(state.min, state.max - _NEWEST, processed.get((topic, int(number)), -1) + 1)
-            for tag, body in _messages(store, topic, int(number), range(low, state.max)):
-                _add(found, queue_range, tag, body, latest if topic == TIMER_TOPIC else 0)
+            for known, body in _messages(store, topic, int(number), range(low, state.max)):
+                if topic == TIMER_TOPIC:
+                    if (parse_long(known.get(TIMER_OUT_MS, "")) or 0) <= latest:
+                        continue
+                    in_timer += 1
+                _add(received, queue_range, known[TAGS], body, in_timer=topic == TIMER_TOPIC)
     except CannotRead:
-        return  # RDB-* and CQ-ROCKSDB* say so
-    for (topic, queue_id), beyond in sorted(found.items()):
+        return ReviveFacts()  # RDB-* and CQ-ROCKSDB* say so
+    for (topic, queue_id), beyond in sorted(received.beyond.items()):
         facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "check_points": len(beyond.check_points)}
         facts |= {"acknowledgements": len(beyond.acknowledgements)}
         facts |= {"until": iso_utc(beyond.until)} if beyond.until else {}
         findings.add(Finding(codes.POP_BEYOND, f"{topic}/{queue_id}", "", facts=facts))
+    return ReviveFacts(
+        sum(len(offsets - received.acknowledged.get(key, set())) for key, offsets in received.offsets.items()), in_timer
+    )
 
 
-def _add(
-    found: dict[tuple[str, int], _Beyond], queue_range: QueueRange, tag: str, body: bytes, delivered_until: int
-) -> None:
+def _add(received: _Received, queue_range: QueueRange, tag: str, body: bytes, *, in_timer: bool) -> None:
     point = pop.parse_check_point(body) if tag == pop.CHECK_POINT_TAG else None
     acknowledgement = None if point is not None else pop.parse_acknowledgement(body)
     if point is not None:
-        key, open_offsets = point.key, [offset for offset in point.offsets if offset not in point.acknowledged]
-    elif acknowledgement is not None and not delivered_until:
-        key, open_offsets = acknowledgement.key, list(acknowledgement.offsets)
+        key, offsets = point.key, set(point.offsets) - point.acknowledged
+        received.offsets.setdefault(key, set()).update(offsets)
+    elif acknowledgement is not None:
+        key, offsets = acknowledgement.key, set(acknowledgement.offsets)
+        received.acknowledged.setdefault(key, set()).update(offsets)
     else:
         return
     bounds = queue_range(key.topic, key.queue_id)
-    beyond = [] if bounds is None else [offset for offset in open_offsets if offset >= bounds[1]]
-    if not beyond or (point is not None and point.visible_time <= delivered_until):
+    beyond = set() if bounds is None else {offset for offset in offsets if offset >= bounds[1]}
+    if not beyond or (point is None and in_timer):
         return
-    one = found.setdefault((key.topic, key.queue_id), _Beyond())
+    one = received.beyond.setdefault((key.topic, key.queue_id), _Beyond())
     if point is not None:
         one.check_points.add(key)
         one.until = max(one.until, point.visible_time)
@@ -148,8 +176,8 @@ def _add(
         one.acknowledgements |= {(key, offset) for offset in beyond}
 
 
-def _messages(store: Store, topic: str, queue_id: int, queue_offsets: range) -> Iterator[tuple[str, bytes]]:
-    """Yield tag and body of the check points and acknowledgements in a queue. Errors: CannotRead."""
+def _messages(store: Store, topic: str, queue_id: int, queue_offsets: range) -> Iterator[tuple[dict[str, str], bytes]]:
+    """Yield properties and body of the check points and acknowledgements in a queue. Errors: CannotRead."""
     rows = RocksDBQueues(store) if store.reads_rows(topic) else None
     queue = rows.queue(topic, queue_id) if rows is not None else store.consume_queue(topic, queue_id).queue
     for number in queue_offsets:
@@ -160,5 +188,5 @@ def _messages(store: Store, topic: str, queue_id: int, queue_offsets: range) -> 
         message = next((m for log, _ in store.logs if (m := message_at(log, at)) is not None), None)
         known = {} if message is None else parse_properties(message.properties)
         in_timer = topic == TIMER_TOPIC and not known.get(REAL_TOPIC, "").startswith(pop.REVIVE_TOPIC)
-        if message is not None and not in_timer and (tag := known.get(TAGS, "")) in _TAGS:
-            yield tag, bytes(message.body)
+        if message is not None and not in_timer and known.get(TAGS) in _TAGS:
+            yield known, bytes(message.body)
