@@ -93,3 +93,14 @@ def test_a_settings_file_that_is_named_and_missing_is_wrong_usage(settings: Path
 
 def test_no_setting_can_make_a_command_write() -> None:
     assert {"apply", "force", "accept-fillers", "output", "overwrite"}.isdisjoint(OPTIONS)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_broker_conf_of_another_store_is_warned_of(there: bool, tmp_path: Path) -> None:
+    other, conf = tmp_path / "other", tmp_path / "broker.conf"
+    if there:
+        other.mkdir()
+    conf.write_text(f"storePathRootDir={other}\nmappedFileSizeCommitLog=65536\n")
+    result = run("info", str(unpack("5.4.0-clean")), "-c", str(conf))
+    assert result.exit_code == 0
+    assert f"broker.conf is the configuration of {other}, not of " in result.stderr

@@ -324,12 +324,12 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
 
 
 def _warn_of_another_store(out: Output, store: Path, config: BrokerConfig) -> None:
-    """Warn of a broker.conf whose storePathRootDir is not this store, as of another broker on the same machine."""
+    """Warn of a broker.conf whose storePathRootDir is not this store: it may have other file sizes and paths."""
     root = config.given.get("storePathRootDir", "").strip()
     if not root:
         return
     home, path = real_path(Path(root)), real_path(store)
-    if home != path and home not in path.parents and home.exists():
+    if home != path and home not in path.parents:
         out.note(
             Text(
                 "warning: {source} is the configuration of {root}, not of {store}",
