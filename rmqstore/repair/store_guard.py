@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.brokers.dledger import written_by_newer
-from rmqstore.checks.beside.directory import unknown_entries
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.errors import Refused
 from rmqstore.files.recognise import store_above
-from rmqstore.files.store import Store, while_files_expire
+from rmqstore.files.store import Store, unknown_entries, while_files_expire
 from rmqstore.formats import dledger
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.outcome import Outcome

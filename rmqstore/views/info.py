@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from rmqstore.checks.beside.directory import unknown_entries
 from rmqstore.files.index import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
@@ -17,7 +16,7 @@ from rmqstore.files.log_ends import (
     written_units,
 )
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store import QueueKind, Store, unknown_entries
 from rmqstore.files.store_queues import has_database
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.texts import Text

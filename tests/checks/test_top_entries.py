@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.beside.directory import unknown_entries
-from rmqstore.files.store import open_store
+from rmqstore.files.store import open_store, unknown_entries
 from tests import command
 from tests.command import run
 from tests.damage import zero
