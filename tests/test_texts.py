@@ -70,3 +70,11 @@ def test_texts_are_added_without_losing_their_templates() -> None:
         assert isinstance(text, Joined)
         assert "截去" in lookup.in_chinese(text)
     assert Text("{count} of {queue}").format(count=3, queue=CUT).values["queue"] is CUT
+
+
+def test_chinese_sentences_have_no_space_between_them() -> None:
+    first = Text("The clean-up would remove no file of the log now.")
+    second = Text("It removes none before {until}.", until="04:00")
+    words = lookup.in_chinese(joined([first, second], " "))
+    assert "。" in words[:-1]
+    assert "。 " not in words

@@ -84,7 +84,9 @@ def _list(text: Joined) -> str:
     out = ""
     for i, part in enumerate(parts):
         between = text.last if i == len(parts) - 1 else text.template
-        if i and between:
+        if i and between.isspace() and out.endswith("。"):
+            out = f"{out}{part}"
+        elif i and between:
             out = spaced(spaced(out, _PUNCTUATION.get(between, between) if wide else between), part)
         else:
             out = f"{out}{part}"
