@@ -134,7 +134,7 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
 
 
 MESSAGES = ("messages", "commitlog", "dledger")
-ROWS = ("timer-rows", "trans-rows", "index-rows")
+ROWS = ("timer-rows", "trans-rows", "index-rows", "pop-rows")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel", *ROWS)
 SMALL = ("checkpoint", "config")
 _WHAT = Text(
@@ -151,6 +151,7 @@ _FITTING = {  # filters that apply to each kind; "topic" means --topic and --que
     "timer-rows": {"from", "since"},
     "trans-rows": {"from"},
     "index-rows": {"from", "since"},
+    "pop-rows": {"from", "since", "topic"},
     "checkpoint": set(),
     "config": set(),
 }

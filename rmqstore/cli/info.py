@@ -176,6 +176,13 @@ def _timer(seen: Info) -> Iterator[str]:
             many(entries, "index entry", "index entries"),
         )
         yield _row("rocksdbstore", ", ".join(rows))
+    if seen.pop_rows is not None:
+        popped = many(
+            seen.pop_rows,
+            "message that POP consumers did not acknowledge",
+            "messages that POP consumers did not acknowledge",
+        )
+        yield _row("kvStore", popped)
 
 
 def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:

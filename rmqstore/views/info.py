@@ -103,6 +103,7 @@ class Info:
     index: dict[str, Any] | None = None
     timerlog: LogInfo | None = None
     rocksdbstore: dict[str, int] | None = None
+    pop_rows: int | None = None
     checkpoint: dict[str, int] | None = None
     config: dict[str, Any] = field(default_factory=dict)
     journals: list[dict[str, Any]] = field(default_factory=list)
@@ -151,6 +152,7 @@ class Info:
             "index": self.index,
             "timerlog": _log_json(self.timerlog),
             "rocksdbstore": self.rocksdbstore,
+            "pop_rows": self.pop_rows,
             "checkpoint": self.checkpoint,
             "config": self.config,
             "journals": self.journals,
@@ -191,6 +193,7 @@ def info(store: Store) -> Info:
     if store.timer_log is not None and store.timer_log.files:
         out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
     out.rocksdbstore = _message_rows(store, problems)
+    out.pop_rows = _pop_rows(store, problems)
     out.checkpoint = _checkpoint(store)
     out.config = dict(config_tables(store)) | dict(rocksdb_config_tables(store, problems))
     if whole and store.files.is_directory(store.journal_directory):  # loading rmqstore.repair takes time
@@ -267,6 +270,21 @@ def _message_rows(store: Store, problems: list[str]) -> dict[str, int] | None:
         return None if rows is None else {name: rows.count(family) for name, family in names.items()}
     except CannotRead as e:
         problems.append(Text("{directory}/: its rows are not read: {e}", directory=DIRECTORY, e=e))
+        return None
+
+
+def _pop_rows(store: Store, problems: list[str]) -> int | None:
+    """Count the rows of kvStore/; None if there is none, or if they cannot be read."""
+    if not store.has_pop_rows:
+        return None
+    from rmqstore.files.rocksdb.database import CannotRead
+    from rmqstore.files.rocksdb.rows import pop_rows
+    from rmqstore.formats.pop import KV_DIRECTORY
+
+    try:
+        return sum(1 for _ in pop_rows(store))
+    except CannotRead as e:
+        problems.append(Text("{directory}/: its rows are not read: {e}", directory=KV_DIRECTORY, e=e))
         return None
 
 

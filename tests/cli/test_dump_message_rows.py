@@ -1,8 +1,9 @@
-"""`dump` and `info` of rocksdbstore/."""
+"""`dump` and `info` of rocksdbstore/ and kvStore/."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_index_entries() -> None:
     rows = dumped(unpack("5.5.1-index-rocksdb"), "--what", "index-rows")[2:]
     assert len(rows) == 998
     assert {row["kind"] for row in rows} == {"K", "T", "U"}
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_messages_that_pop_consumers_have_not_acknowledged(version: str) -> None:
+    store = unpack(f"{version}-pop-kv")
+    rows = dumped(store, "--what", "pop-rows")
+    topics = Counter(row["topic"] for row in rows)
+    assert topics == {"PopRaw_11": 20, "%RETRY%PopRawGroup_11_PopRaw_11": 9}
+    assert {row["group"] for row in rows} == {"PopRawGroup_11"}
+    assert run_json("info", str(store), exit_code=0)["pop_rows"] == len(rows) == 29
+    assert len(dumped(store, "--what", "pop-rows", "--topic", "PopRaw_11")) == 20
+    assert dumped(store, "--what", "pop-rows", "--topic", "Order_11") == []
 
 
 def test_rows_cannot_be_reversed() -> None:

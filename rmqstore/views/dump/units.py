@@ -2,23 +2,26 @@
 
 Read fixed-size units as batches of columns: consume queues, DLedger index, index files, timer log and wheel.
 
-Rows of rocksdbstore/ for `dump`: timed messages, half messages, the index, and the positions of each family.
+Rows of rocksdbstore/ for `dump`: timed messages, half messages, the index, and the positions of each family. Rows of
+kvStore/: messages that POP consumers have received and not acknowledged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
+from itertools import islice
 
 import numpy as np
 
 from rmqstore.files.index import index_header, index_sizes
 from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.rocksdb.rows import MessageRows
+from rmqstore.files.rocksdb.rows import MessageRows, pop_rows
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
 from rmqstore.formats.layout import Layout
+from rmqstore.formats.pop import PopRow
 from rmqstore.formats.rocksdbstore import (
     INDEX_FAMILY,
     POSITION_KEYS,
@@ -84,6 +87,22 @@ def _rows(
         wanted = within(batch["commitlog_offset"], selection.start, selection.stop)
         if time:
             wanted &= within(batch[time], selection.since, selection.until)
+        numbers = np.flatnonzero(wanted)
+        if len(numbers):
+            yield pick(batch, numbers)
+
+
+def popped_rows(store: Store, selection: Selection) -> Iterator[Batch]:
+    """Yield the rows of kvStore/. `selection.start` and `stop` are queue offsets, `since` and `until` visible times.
+
+    Errors: CannotRead.
+    """
+    names = [field.name for field in fields(PopRow)]
+    rows = (row for _, _, row in pop_rows(store) if row is not None and selection.wants_queue(row.topic, row.queue_id))
+    while parsed := list(islice(rows, UNITS)):
+        batch: dict[str, Array] = {name: _column([getattr(row, name) for row in parsed]) for name in names}
+        wanted = within(batch["queue_offset"], selection.start, selection.stop)
+        wanted &= within(batch["visible_time"], selection.since, selection.until)
         numbers = np.flatnonzero(wanted)
         if len(numbers):
             yield pick(batch, numbers)
@@ -261,4 +280,5 @@ READERS: Mapping[str, Reader] = {
     "timer-rows": timer_rows,
     "trans-rows": trans_rows,
     "index-rows": index_rows,
+    "pop-rows": popped_rows,
 }
