@@ -37,6 +37,7 @@ from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SEPARATE
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6, SYS_FLAG_AT
+from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text import many
 from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
@@ -195,12 +196,13 @@ _V2 = NewerFormat(Text("records of version 2 (topic names of more than 127 bytes
 _IPV6 = NewerFormat(Text("records with IPv6 addresses"), "4.6.0")
 _BATCH = NewerFormat(Text("queues of type BatchCQ"), "5.0.0")
 _ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0")
+_LIGHT = NewerFormat(Text("light queues (%LMQ%) that are only in RocksDB"), "5.5.0")
 _CONFIG = Text("topics, groups and consumer offsets in RocksDB")
 _CONFIG_SINCE = {METADATA: "5.4.0", V2: "5.3.2"}
 _ROWS_SINCE = "5.4.0"
 
 
-def newer_formats(store: Store, forecast: StartForecast) -> list[NewerFormat]:
+def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list[NewerFormat]:
     """Return what stops the forecast's version in the log, and the kinds of queues that it does not know."""
     rules = rules_for(forecast.version)
     found: list[NewerFormat] = []
@@ -213,11 +215,22 @@ def newer_formats(store: Store, forecast: StartForecast) -> list[NewerFormat]:
         found.append(_BATCH)
     if not rules.rocksdb_queues and store.kind is StoreKind.ROCKSDB:
         found.append(_ROCKSDB)
+    if store.light_in_rocksdb and not rules.light_in_rocksdb and _leaves_light_queues(report, forecast):
+        found.append(_LIGHT)
     database = directory_of(store, OFFSETS)
     since = _CONFIG_SINCE.get(database, "5.2.0") if database is not None else forecast.version
     if version_number(forecast.version) < version_number(since):
         found.append(NewerFormat(Text("{config} (config/{database}/)", config=_CONFIG, database=database), since))
     return list(dict.fromkeys(found))
+
+
+def _leaves_light_queues(report: Report, forecast: StartForecast) -> bool:
+    """Whether light queues would end earlier: this version reads them from files, and writes them with enableLmq."""
+    labels = ((label.rpartition("/"), state.max) for label, state in report.queues.items())
+    return any(
+        is_lmq(topic) and forecast.queue_ends.get((topic, int(number)), (0, 0))[1] < end
+        for (topic, _, number), end in labels
+    )
 
 
 def unserved_messages(store: Store, verified: Verified, version: str) -> list[NewerFormat]:
@@ -362,7 +375,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
         exceptions += rights_words(report.findings)
-    newer = newer_formats(store, forecast) if forecast.starts else []
+    newer = newer_formats(store, report, forecast) if forecast.starts else []
     unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
     deleted = {f.queue: int(f.facts["messages"] or 0) for f in report.findings.listed if f.code == _DELETED}
     rows_beside = forecast.reads_rows_beside
