@@ -34,6 +34,7 @@ from tests.forecast.damages import (
     no_log_file,
     no_log_files,
     no_queues,
+    no_rocksdb_queues,
     no_topic,
     no_topics_json,
     put,
@@ -240,6 +241,8 @@ def cases() -> Iterator[Case]:
     yield from _by_logics_offset()
     yield from _new_settings()
     yield from _with_rocksdb()
+    yield from _queues_in_rocksdb()
+    yield from _light_queues()
     yield from _dledger_offset()
 
 
@@ -451,6 +454,67 @@ def _with_rocksdb() -> Iterator[Case]:
     other = {**_BOTH_KINDS, "useSeparateStorePathForRocksdbCQ": "false"}
     separate = "5.5.1-rocksdb-double-separate"
     yield Case("5.5.1-rocksdb-double-separate in the other place", separate, "5.5.1", (), other)
+
+
+def _queues_in_rocksdb() -> Iterator[Case]:
+    """Yield cases of stores whose queues are only in RocksDB, in both places, and of databases that are gone."""
+    table: dict[str, tuple[tuple[Damage, ...], Mapping[str, str]]] = {
+        "undamaged": ((), {}),
+        "accelerated": ((), _ACCELERATED),
+        "no database": ((no_rocksdb_queues,), {}),
+        "no database, every file": ((no_rocksdb_queues,), {"commitLogRecoverMaxNum": "1000"}),
+        "no database, accelerated": ((no_rocksdb_queues,), _ACCELERATED),
+        "body in the file before the last": ((body(-2),), {}),
+        "last log file missing": ((no_log_file(-1),), {}),
+    }
+    for store in ("5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate"):
+        for what, (damages, settings) in table.items():
+            for exit_name, more in _EXITS[:2]:
+                case = f"{store} {what}, {exit_name}"
+                yield Case(case, store, store.split("-")[0], (*damages, *more), settings)
+    for version, store, separate in (
+        ("5.5.1", "5.5.1-rocksdb", "true"),
+        ("5.5.1", "5.5.1-rocksdb-separate", "false"),
+        ("5.5.0", "5.5.1-rocksdb-separate", "true"),
+        ("5.5.0", "5.5.1-rocksdb-separate", "false"),
+        ("5.4.0", "5.5.1-rocksdb-separate", "true"),
+        ("5.4.0", "5.5.1-rocksdb", "false"),
+        ("5.5.1", "5.4.0-rocksdb", "false"),
+    ):
+        for exit_name, more in _EXITS[:2]:
+            case = f"{version} over {store}, separate={separate}, {exit_name}"
+            yield Case(case, store, version, more, {"useSeparateStorePathForRocksdbCQ": separate})
+
+
+def _light_queues() -> Iterator[Case]:
+    """Yield cases of double write: parts that differ or are gone, light queues, the switch; and of an unmapped log."""
+    table: dict[str, tuple[tuple[Damage, ...], Mapping[str, str]]] = {
+        "undamaged": ((), {}),
+        "no database": ((no_rocksdb_queues,), {}),
+        "last unit missing": ((queue_last_unit,), {}),
+        "body in the file before the last": ((body(-2),), {}),
+        "without double write": ((), {"rocksdbCQDoubleWriteEnable": "false"}),
+    }
+    for store in ("5.5.1-lmq", "5.5.1-lite", "5.5.1-rocksdb-double", "5.5.1-rocksdb-double-separate", "5.5.1-nommap"):
+        for what, (damages, settings) in table.items():
+            double = store.startswith("5.5.1-rocksdb-double")
+            if (double and what == "undamaged") or ("nommap" in store and ("data" in what or "double" in what)):
+                continue
+            for exit_name, more in _EXITS[:2]:
+                both = _BOTH_KINDS if double else {}
+                yield Case(f"{store} {what}, {exit_name}", store, "5.5.1", (*damages, *more), {**both, **settings})
+    for what, damage in (("last unit missing", queue_last_unit), ("last log file missing", no_log_file(-1))):
+        settings = {**_BOTH_KINDS, **_PREFERS}
+        case = f"5.5.1-rocksdb-double {what}, prefers RocksDB"
+        yield Case(case, "5.5.1-rocksdb-double", "5.5.1", (damage,), settings)
+    for version in ("5.4.0", "5.5.0"):
+        for store in ("5.5.1-lmq", "5.5.1-nommap"):
+            for exit_name, more in _EXITS[:2]:
+                yield Case(f"{version} over {store}, {exit_name}", store, version, more)
+    for what in ("size negative", "size largest"):
+        for exit_name, more in _EXITS[:2]:
+            damages = (*((size_damage,) if (size_damage := _PLAIN[what]) else _NOTHING), *more)
+            yield Case(f"5.5.0 on 5.5.1-clean, {what}, {exit_name}", "5.5.1-clean", "5.5.0", damages)
 
 
 def _dledger_offset() -> Iterator[Case]:

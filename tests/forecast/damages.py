@@ -141,6 +141,14 @@ def no_topic(store: Path) -> None:
     shutil.rmtree(topic(store))
 
 
+def no_rocksdb_queues(store: Path) -> None:
+    """Remove the database of the consume queues, in whichever place it is."""
+    for folder in ("consumequeue", "consumequeue_rocksdb"):
+        for path in (store / folder).glob("*"):
+            if path.is_file():
+                path.unlink()
+
+
 def no_queues(store: Path) -> None:
     shutil.rmtree(store / "consumequeue")
 

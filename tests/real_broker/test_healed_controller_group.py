@@ -20,7 +20,7 @@ from tests.command import run_json
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import Row, rows
 
-VERSION = "5.4.0"
+VERSIONS = ("5.4.0", "5.5.1")
 TOPICS = ("Order_11", "Pay_11_Topic")
 CONF = {
     "brokerName": "broker-11",
@@ -36,16 +36,16 @@ _PATIENCE = 120  # seconds
 class Group:
     """Nodes A and B with their controller, which runs in the name server."""
 
-    def __init__(self, folder: Path, whole_broker: Callable[..., WholeBroker]) -> None:
-        self._new = whole_broker
-        self.names = whole_broker(VERSION, folder / "unused")
+    def __init__(self, version: str, folder: Path, whole_broker: Callable[..., WholeBroker]) -> None:
+        self._version, self._new = version, whole_broker
+        self.names = whole_broker(version, folder / "unused")
         self.names.start_name_server(controller=True)
         self.stores = {name: folder / name for name in ("a", "b")}
         self.brokers: dict[str, WholeBroker] = {}
         self.conf = CONF | {"controllerAddr": self.names.dledger_address, "namesrvAddr": self.names.name_server}
 
     def start(self, name: str) -> None:
-        self.brokers[name] = self._new(VERSION, self.stores[name], None, **self.conf)
+        self.brokers[name] = self._new(self._version, self.stores[name], None, **self.conf)
         self.brokers[name].start()
 
     def log(self, name: str) -> str:
@@ -85,10 +85,10 @@ class Group:
             assert all(offsets == list(range(len(offsets))) for offsets in by_queue.values())
 
 
-@pytest.fixture
-def group(tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> Group:
+@pytest.fixture(params=VERSIONS)
+def group(request: pytest.FixtureRequest, tmp_path: Path, whole_broker: Callable[..., WholeBroker]) -> Group:
     """A running group: A is the master, B its in-sync slave."""
-    made = Group(tmp_path, whole_broker)
+    made = Group(request.param, tmp_path, whole_broker)
     made.start("a")
     wait(lambda: "Begin to change to master" in made.log("a"))
     made.start("b")

@@ -38,13 +38,14 @@ def last_offset(store: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_healed_slave_continues_to_follow_its_master(tmp_path: Path, whole_broker: NewBroker) -> None:
-    made = meta("5.4.0-slave")
-    master, slave = (copy_store(name, tmp_path) for name in ("5.4.0-master", "5.4.0-slave"))
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_a_healed_slave_continues_to_follow_its_master(version: str, tmp_path: Path, whole_broker: NewBroker) -> None:
+    sound = unpack(f"{version}-master")
+    master, slave = (copy_store(f"{version}-{role}", tmp_path) for role in ("master", "slave"))
     break_log(slave)
-    heal(slave, unpack("5.4.0-master"), "slave")
+    heal(slave, sound, "slave")
     before = last_offset(slave)
-    conf, version = made.broker_conf, made.version
+    conf = meta(f"{version}-slave").broker_conf
     with whole_broker(version, master, conf, brokerId="0", brokerRole="ASYNC_MASTER") as leading:
         names = leading.name_server
         with whole_broker(version, slave, conf, brokerId="1", brokerRole="SLAVE", namesrvAddr=names) as following:
@@ -58,7 +59,7 @@ def test_a_healed_slave_continues_to_follow_its_master(tmp_path: Path, whole_bro
     answer = compare(open_store(slave), open_store(master), jobs=1)
     assert answer.relation in ("equal", "store-is-prefix"), answer.divergence
     assert answer.store.damaged == 0
-    assert answer.leading_messages >= len(rows(unpack("5.4.0-master")))
+    assert answer.leading_messages >= len(rows(sound))
 
 
 @pytest.mark.slow

@@ -14,17 +14,18 @@ from tests.real_broker.whole_broker import WholeBroker
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, meta
 
-NAME = "5.4.0-rocksdb"
+NAMES = ("5.4.0-rocksdb", "5.5.1-rocksdb-separate")
 
 
 @pytest.mark.slow
 @pytest.mark.other_processes
+@pytest.mark.parametrize("name", NAMES)
 def test_verify_beside_a_broker_finds_nothing_and_afterwards_everything(
-    tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+    name: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     need_rocksdict()
-    made = meta(NAME)
-    store = copy_store(NAME, tmp_path)
+    made = meta(name)
+    store = copy_store(name, tmp_path)
     with whole_broker(made.version, store, made.broker_conf) as broker:
         sent = 0
         for _ in range(4):
@@ -44,12 +45,13 @@ def test_verify_beside_a_broker_finds_nothing_and_afterwards_everything(
 
 @pytest.mark.slow
 @pytest.mark.other_processes
+@pytest.mark.parametrize("name", NAMES)
 def test_after_a_kill_rows_may_lag_but_nothing_is_wrong(
-    tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+    name: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     need_rocksdict()
-    made = meta(NAME)
-    store = copy_store(NAME, tmp_path)
+    made = meta(name)
+    store = copy_store(name, tmp_path)
     broker = whole_broker(made.version, store, made.broker_conf)
     with broker:
         broker.produce("Order_11", 200)

@@ -19,25 +19,35 @@ from tests.real_broker.oracle_server import OracleServers
 from tests.rocksdb_rows import NEWER, need_rocksdict
 from tests.stores import clone, copy_store, meta
 
-NAME = "5.4.0-rocksdb"
-MESSAGES = 292
+MESSAGES = {"5.4.0-rocksdb": 292, "5.5.1-rocksdb": 293, "5.5.1-rocksdb-separate": 293}
 CAP = "commitLogRecoverMaxNum"
 
 
-@pytest.mark.quick_rows(1)
+def database(name: str) -> str:
+    return "consumequeue_rocksdb" if name.endswith("-separate") else "consumequeue"
+
+
+@pytest.mark.quick_rows(2)
+@pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize(("rows", "files", "left"), [("none", "2", 192), ("none", "100", 0), ("no database", "2", 192)])
 def test_what_no_start_dispatches_is_counted(
-    rows: str, files: str, left: int, tmp_path: Path, oracle: Callable[[str], Oracle], oracle_servers: OracleServers
+    name: str,
+    rows: str,
+    files: str,
+    left: int,
+    tmp_path: Path,
+    oracle: Callable[[str], Oracle],
+    oracle_servers: OracleServers,
 ) -> None:
     need_rocksdict()
-    store = copy_store(NAME, tmp_path)
-    settings = {**meta(NAME).oracle_args, CAP: files}
-    shutil.rmtree(store / "consumequeue")
+    store = copy_store(name, tmp_path)
+    settings = {**meta(name).oracle_args, CAP: files}
+    shutil.rmtree(store / database(name))
     if rows == "none":  # they were only in memory
         other = tmp_path / "empty"
         other.mkdir()
-        assert oracle("5.4.0").load(other, settings).load
-        (other / "consumequeue").rename(store / "consumequeue")
+        assert oracle(meta(name).version).load(other, settings).load
+        (other / database(name)).rename(store / database(name))
     (store / "abort").touch()
     opened = open_store(store, BrokerConfig(settings))
     verified = examine(opened, VerifyOptions(jobs=1))
@@ -49,31 +59,35 @@ def test_what_no_start_dispatches_is_counted(
     clone(store, cured)
     if left:
         apply(plan_of(cured, settings))
-    answer = oracle_servers.load("5.4.0", store, settings)
-    assert (answer.load, answer.readable) == (True, MESSAGES - left)
-    assert oracle_servers.load("5.4.0", cured, settings).readable == MESSAGES
+    answer = oracle_servers.load(meta(name).version, store, settings)
+    assert (answer.load, answer.readable) == (True, MESSAGES[name] - left)
+    assert oracle_servers.load(meta(name).version, cured, settings).readable == MESSAGES[name]
     assert (f"would start and never deliver {left} messages" in report.verdict) == bool(left)
 
 
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("name", MESSAGES)
 def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
-    tmp_path: Path, oracle_servers: OracleServers
+    name: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     need_rocksdict()
-    store = copy_store(NAME, tmp_path)
-    shutil.rmtree(store / "consumequeue")  # the rows of a new database end at 0, where the log begins
-    settings = {**meta(NAME).oracle_args, CAP: "100"}
+    store = copy_store(name, tmp_path)
+    shutil.rmtree(store / database(name))  # the rows of a new database end at 0, where the log begins
+    settings = {**meta(name).oracle_args, CAP: "100"}
     report = report_of(store, settings)
     assert "would start and never deliver 1 message" in report.verdict
-    assert oracle_servers.load("5.4.0", store, settings).readable == MESSAGES - 1
+    assert oracle_servers.load(meta(name).version, store, settings).readable == MESSAGES[name] - 1
 
 
+@pytest.mark.quick_rows(3)
+@pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize("newer", NEWER)
 def test_a_broker_does_not_start_with_a_newer_format(
-    newer: Callable[[Path], None], tmp_path: Path, oracle: Callable[[str], Oracle]
+    name: str, newer: Callable[[Path], None], tmp_path: Path, oracle: Callable[[str], Oracle]
 ) -> None:
     need_rocksdict()
-    store = copy_store(NAME, tmp_path)
-    newer(store / "consumequeue")
+    store = copy_store(name, tmp_path)
+    newer(store / database(name))
     report = report_of(store)
-    assert report.verdict.startswith("RocketMQ 5.4.0 would not start")
-    assert not oracle("5.4.0").load(store, meta(NAME).oracle_args, start=True).load
+    assert report.verdict.startswith(f"RocketMQ {meta(name).version} would not start")
+    assert not oracle(meta(name).version).load(store, meta(name).oracle_args, start=True).load

@@ -22,11 +22,10 @@ from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, meta
 
 need_rocksdict()
-NAME = "5.4.0-rocksdb"
+NAMES = ("5.4.0-rocksdb", "5.5.1-rocksdb")
 TOPIC, COUNT = "Later", 5
 DELAY_MS = 60_000
-CONF = {
-    **meta(NAME).broker_conf,
+ROWS = {
     "timerRocksDBEnable": "true",
     "transRocksDBEnable": "true",
     "transactionTimeOut": "20000",
@@ -36,17 +35,18 @@ CONF = {
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(("cut", "origin"), [(False, "true"), (False, "false"), (True, "true"), (True, "false")])
-def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str, tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
-    conf = {**CONF, "transWriteOriginTransHalfEnable": origin}
-    with WholeBroker("5.4.0", store, conf) as broker:
+def test_every_later_message_is_delivered_after_a_repair(name: str, cut: bool, origin: str, tmp_path: Path) -> None:
+    store, version = copy_store(name, tmp_path), meta(name).version
+    conf = {**meta(name).broker_conf, **ROWS, "transWriteOriginTransHalfEnable": origin}
+    with WholeBroker(version, store, conf) as broker:
         broker.produce("Order_11", 1)
         broker.run_java("Later", "timed", broker.name_server, TOPIC, str(COUNT), str(DELAY_MS))
         due = time.time() + DELAY_MS / 1000
         broker.run_java("Later", "half", broker.name_server, TOPIC, str(COUNT))
         broker.produce("Order_11", 1)
-    verified = look(store, CONF)[1]
+    verified = look(store, conf)[1]
     assert verified.report.unchecked == []
     assert verified.rows is not None and verified.rows.counts["timer"] == COUNT
     assert verified.rows.counts["trans"] == (COUNT if origin == "false" else 0)
@@ -57,10 +57,10 @@ def test_every_later_message_is_delivered_after_a_repair(cut: bool, origin: str,
     else:
         path, at = locate_record(store / "commitlog", "record 100 body")
         damage.garble(path, at + 1, 40)
-    plan = plan_of(store, CONF)
+    plan = plan_of(store, conf)
     assert plan.loss.messages == 1
     apply(plan)
-    with WholeBroker("5.4.0", store, conf) as broker:
+    with WholeBroker(version, store, conf) as broker:
         broker.run_java("Later", "decide", broker.name_server, "45")
         time.sleep(max(0.0, due + 15 - time.time()))
         found = Counter(message.body_crc for message in broker.read(TOPIC))

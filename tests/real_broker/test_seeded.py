@@ -110,8 +110,9 @@ def test_a_seeded_slave_becomes_the_master(version: str, tmp_path: Path, whole_b
 
 
 @pytest.mark.slow
-def test_a_seeded_replica_is_elected_by_its_controller(tmp_path: Path, whole_broker: NewBroker) -> None:
-    group = Group(tmp_path, whole_broker)
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_a_seeded_replica_is_elected_by_its_controller(version: str, tmp_path: Path, whole_broker: NewBroker) -> None:
+    group = Group(version, tmp_path, whole_broker)
     group.start("a")
     wait(lambda: "Begin to change to master" in group.log("a"))
     group.produce(100)

@@ -16,7 +16,16 @@ from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from tests.forecast.answers import HEAP, Answer, files_of, load_answers, of_forecast, of_oracle, save_answers
+from tests.forecast.answers import (
+    HEAP,
+    Answer,
+    as_far_as_simulated,
+    files_of,
+    load_answers,
+    of_forecast,
+    of_oracle,
+    save_answers,
+)
 from tests.forecast.cases import CASES, Case
 from tests.real_broker.oracle import Oracle
 from tests.stores import copy_store, meta
@@ -48,12 +57,10 @@ OFTEN = _in_turn()
 def test_forecast_is_what_the_broker_does(case: Case, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
     store = copy_store(case.store, tmp_path)
     case.damage(store)
-    config = BrokerConfig({**meta(case.store).oracle_args, **case.settings})
-    forecast = simulate_start(
-        open_store(store, config), version=case.version, options=StartOptions(dispatch=case.start, heap=HEAP)
-    )
+    opened = open_store(store, BrokerConfig({**meta(case.store).oracle_args, **case.settings}))
+    forecast = simulate_start(opened, version=case.version, options=StartOptions(dispatch=case.start, heap=HEAP))
     expected = of_forecast(forecast, store)
-    assert ask(oracle(case.version), case, store) == expected
+    assert as_far_as_simulated(ask(oracle(case.version), case, store), forecast, opened) == expected
 
 
 def test_recorded_results_are_those_of_the_broker(tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
