@@ -20,6 +20,7 @@ from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split, unit_reader
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
+from rmqstore.checks.log.stored_units import forget_units
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Reused
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store
@@ -327,6 +328,7 @@ def _pass(
             break
     for name, queue_part in result.queues.items():
         queue_part.judge(partial(unit_at, *name), file_size=queue.file_size, all_of_it=True)
+    forget_units()
     return result
 
 

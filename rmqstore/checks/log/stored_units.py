@@ -58,6 +58,11 @@ def units_of(store: Store, run_id: bytes, *, fresh: bool) -> UnitFiles:
     return _kept(_units, key, lambda: UnitFiles(store, ahead=True), 1)
 
 
+def forget_units() -> None:
+    """Forget what `units_of` has made in this process: the later steps of a verification do not need it."""
+    _units.clear()
+
+
 def _kept(known: OrderedDict[Run, T], key: Run, make: Callable[[], T], most: int) -> T:
     """Return what a process has made for a run, and make it first if necessary; only the last `most` are kept."""
     if key not in known:

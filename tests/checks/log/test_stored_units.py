@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.log.stored_units import UnitFiles
+from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from tests.seeds import fresh
@@ -51,3 +53,25 @@ def test_a_page_of_units_is_read_once(store_copy: Callable[[str], Path], monkeyp
     for first in range(40):
         assert len(reader.read("Order_11", 0, first, 1)) == 1
     assert reads == 1
+
+
+def test_units_that_the_pass_over_the_log_read_are_not_kept_after_it(
+    store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, kept = 0, []
+    init = UnitFiles.__init__
+
+    def counted(reader: UnitFiles, *args: object, **options: object) -> None:
+        nonlocal made
+        made += 1
+        init(reader, *args, **options)  # type: ignore[arg-type]
+
+    def check(*_: object) -> dict[str, object]:
+        gc.collect()
+        kept.extend(one for one in gc.get_objects() if type(one) is UnitFiles)
+        return {}
+
+    monkeypatch.setattr(UnitFiles, "__init__", counted)
+    monkeypatch.setattr("rmqstore.checks.queues.consumequeue.check_consume_queues", check)
+    verify(open_store(store_copy("5.4.0-clean")), VerifyOptions(jobs=1))
+    assert (made, kept) == (1, [])
