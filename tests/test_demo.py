@@ -21,7 +21,7 @@ def test_demo_runs_to_its_end_and_prints_plain_text_and_the_plan_once() -> None:
     assert done.stdout.count("lose 252 messages") == 2, "verify says it, and the plan"
     assert done.stdout.count("One damaged bit would cost 252 messages") == 1
     assert done.stdout.count("Mended: 1 message (one flipped bit in its body: ") == 1, "the plan is printed once"
-    assert done.stdout.count("Nothing is lost.") == 1
+    assert done.stdout.count("No data will be lost.") == 1
     assert done.stdout.count("would start and lose nothing") == 3, "before the damage, in the plan, after the repair"
     [page] = [line for line in done.stdout.splitlines() if line.startswith("The same as a page")]
     assert Path(page.rpartition(": ")[2]).read_bytes().startswith(b"<!doctype html>")

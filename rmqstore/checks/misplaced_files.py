@@ -197,7 +197,7 @@ class _LogClaims:
         self.targets = {c.file.path: c.holds for c in self._going()}
         for claim in self._going():
             there = self._at(claim.holds)
-            if there is not None and there.path not in self.targets:  # it has no good record, and makes room
+            if there is not None and there.path not in self.targets:  # it contains no valid record, and is moved aside
                 self.targets[there.path] = self._chain_start(claim)
 
     def _set_copies_aside(self) -> None:

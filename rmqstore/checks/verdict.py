@@ -478,11 +478,11 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
         return ""
     who = Text("RocketMQ {version}", version=forecast.version)
     gone = (
-        Text("the message that a consume queue names is")
+        Text("the log does not contain the message in the consume queues")
         if units == 1
-        else Text("the {units:,} that consume queues name are", units=units)
+        else Text("the log contains none of the {units:,} messages in the consume queues", units=units)
     )
-    return Text("{who} would start without any message: {gone} not in the log", who=who, gone=gone)
+    return Text("{who} would start empty: {gone}", who=who, gone=gone)
 
 
 def _not_here(report: Report) -> str:

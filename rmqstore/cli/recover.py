@@ -101,8 +101,8 @@ class ReplicaOptions:
 @click.option(
     "--accept-odds",
     is_flag=True,
-    help="Accept less certain repairs of a record: of one flipped bit even if the odds of a false match exceed 1 in "
-    "10,000, and of one wrong byte if they do not.",
+    help="Also accept uncertain repairs: a flipped bit whose chance of a false match exceeds 1 in 10,000, or any "
+    "single wrong byte within that limit.",
 )
 @click.option(
     "--replica",
@@ -131,8 +131,8 @@ def recover(
     taken: ReplicaOptions,
     work: WorkOptions,
 ) -> int:
-    """Repair a store so that every broker version that supports its format can start, and keep every message that is
-    left.
+    """Repair a store so that every broker version that supports its format can start, and keep every message that
+    can still be read.
 
     Prints the plan, losses first. Nothing is written without --apply, and `rmqstore undo` undoes everything. Exit code
     0: nothing to do, or repaired without problems left; 1: the plan was not applied, or problems remain; 4: nothing to

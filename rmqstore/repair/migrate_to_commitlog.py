@@ -328,7 +328,7 @@ def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[Migra
     return [
         MigrationRefusal(
             Text("{place}: {need:,} bytes are needed, {free:,} are free", place=place, need=need, free=free),
-            Text("free space, or build it elsewhere"),
+            Text("free some space, or choose another --output"),
         )
     ]
 

@@ -323,8 +323,8 @@ def test_brackets_and_punctuation_stay_with_their_word_at_the_end_of_a_line() ->
 
 def test_bodies_and_properties_are_shown_as_they_are() -> None:
     lang.use("zh")
-    assert lang.translated(lang.AsIs("Nothing is lost.")) == "Nothing is lost."
-    assert lang.translated("Nothing is lost.") == "没有任何丢失。"
+    assert lang.translated(lang.AsIs("No data will be lost.")) == "No data will be lost."
+    assert lang.translated("No data will be lost.") == "不会丢失任何数据。"
 
 
 def test_unpacked_store_is_verified_in_chinese() -> None:

@@ -115,7 +115,7 @@ def test_a_log_that_is_elsewhere_is_not_called_a_start_without_loss(store: Path)
     shutil.rmtree(store / "commitlog")
     text = run("verify", str(store)).stdout
     assert " ".join(text.split()).startswith(
-        "RocketMQ 5.4.0 would start without any message: the 553 that consume queues name are not in the log."
+        "RocketMQ 5.4.0 would start empty: the log contains none of the 553 messages in the consume queues."
     )
     assert "storePathCommitLog" in text
     assert "next start   deletes 21 files" in text

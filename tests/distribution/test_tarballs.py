@@ -88,7 +88,7 @@ def play_demo(command: Callable[..., subprocess.CompletedProcess[str]], store: P
     """Verify, recover, apply and undo; `shown` is the store's path as the command sees it."""
     before = digests(store)
     assert "lose 252 messages" in command("verify", shown).stdout
-    assert "Nothing is lost." in command("recover", shown).stdout
+    assert "No data will be lost." in command("recover", shown).stdout
     assert digests(store) == before
     applied = command("recover", shown, "--apply")
     assert applied.returncode == 0, applied.stdout + applied.stderr

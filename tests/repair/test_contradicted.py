@@ -46,7 +46,7 @@ def test_recover_plans_nothing_by_itself_and_lists_the_message(tmp_path: Path) -
     assert (plan["steps"], plan["cures"]) == ([], [])
     assert "add --only CL-CONTRADICTED" in facts["stays"]["CL-CONTRADICTED"]["do"]
     text = run("recover", str(store)).stdout
-    assert "Nothing is lost" not in text
+    assert "No data will be lost" not in text
     assert "Damaged: 1 message, whose properties cannot be recovered from the store:" in text
     assert "log-15445/0 12 at 166170, stored 2026-11-21 07:10:25 UTC" in text
 

@@ -35,7 +35,7 @@ def test_a_plan_without_steps_has_a_reason_and_advice(name: str, tmp_path: Path)
     assert {code: row["count"] for code, row in rows.items()} == answer["remaining"]["counts"]
     assert set(rows) <= set(case.verify.counts)
     lines = run(*words).stdout.splitlines()
-    assert "Nothing is lost." not in lines
+    assert "No data will be lost." not in lines
     assert "Nothing to do." not in lines
     assert not any("--force" in line for line in lines)  # there is nothing to confirm
     for code, row in rows.items():
@@ -71,7 +71,7 @@ def test_unplanned_problems_are_listed_beside_the_steps(tmp_path: Path) -> None:
     result = run("recover", str(store), "--apply")
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
-    assert "This plan loses nothing." in lines
+    assert "No data will be lost." in lines
     row = (
         "  CFG-DELAY-BEYOND x 1: the delay offsets may be right and the queue too short: `recover` lowers them only on "
         "request"
@@ -89,14 +89,14 @@ def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(tmp_
     damage.garble(store / "commitlog" / "00000000000000065536", 120, 4)
     result = run("rebuild", str(store), "checkpoint")
     assert result.exit_code == 1
-    assert "Nothing is lost." not in result.stdout
+    assert "No data will be lost." not in result.stdout
     assert "-> run `rmqstore recover`, which plans for the whole store" in result.stdout
 
 
 def test_a_clean_store_has_nothing_to_do(tmp_path: Path) -> None:
     result = run("recover", str(copy_store("5.4.0-clean", tmp_path)))
     assert result.exit_code == 0
-    assert result.stdout.endswith("Nothing is lost.\nNothing to do.\n")
+    assert result.stdout.endswith("No data will be lost.\nNothing to do.\n")
 
 
 @pytest.mark.parametrize("facts", [5, [1], {"CL-MAGIC": 3}, {"CL-MAGIC": {"why": [1]}}])

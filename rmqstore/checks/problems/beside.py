@@ -700,7 +700,7 @@ ROWS: Rows = (
                 "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. "
                 "Half messages have no row, and no later record ends them: those after lastOffsetPy because "
                 "rocksdbstore/ was lost, or is older than the log; earlier ones are not given up, because an "
-                "older half message still has its row. The broker never asks for them. `recover` makes their "
+                "older half message still has its row. The broker never asks for them. `recover` rebuilds their "
                 "rows from the log; the broker may then ask for some once more that it had given up."
             )
         ),
@@ -716,7 +716,7 @@ ROWS: Rows = (
                 "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint "
                 "is after them), and they were neither delivered nor recalled. But they have no row in "
                 "rocksdbstore/, and the timer log does not have them: they are never delivered. `recover` "
-                "makes their rows from the log; the next start delivers those that are due."
+                "rebuilds their rows from the log; the next start delivers those that are due."
             )
         ),
     ),
@@ -728,7 +728,7 @@ ROWS: Rows = (
         about=(
             Text(
                 "Messages before lastOffsetPy have no rows in the index, although messages of the same hour "
-                "have: queries by key or ID do not find them. `recover` makes their rows from the log."
+                "have: queries by key or ID do not find them. `recover` rebuilds their rows from the log."
             )
         ),
     ),

@@ -150,7 +150,7 @@ def _data_end(files: Files, path: Path) -> int:
 MISPLACED = tuple(CODES.values())
 _WHY = Text("the name that its records prove")
 _DIGITS = Text("the same offset in 20 digits")
-_ROOM = Text("makes room: it has no good record")
+_ROOM = Text("moved aside: contains no valid record")
 
 
 def store_in_place(store: Store, verified: Verified, options: RecoverOptions) -> Store:

@@ -274,7 +274,8 @@ def resume(
     if state is State.PREPARING:
         _discard_unstarted(folder)
         raise Refused(
-            Text("{path} had changed nothing yet and was removed", path=folder.path), Text("run the repair again")
+            Text("{path}: no change had been made; the unfinished journal was deleted", path=folder.path),
+            Text("run the repair again"),
         )
     plan = folder.load_plan()
     paths = PlanPaths.of(plan, folder.store)

@@ -92,12 +92,8 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         )
         if len(rows) > _LISTED:
             yield Text("  … and {queues}", queues=many(len(rows) - _LISTED, "more queue"))
-    elif plan.facts.get("damaged"):
-        yield Text("No message is lost.")
-    elif "stays" not in plan.facts:
-        yield Text("Nothing is lost.")
-    elif not plan.empty:
-        yield Text("This plan loses nothing.") if plan.facts["stays"] else Text("Nothing is lost.")
+    elif "stays" not in plan.facts or plan.facts.get("damaged") or not plan.empty:
+        yield Text("No data will be lost.")
     yield from _describe_damaged(_rows(plan.facts.get("damaged")))
     restored = plan.facts.get("restored")
     yield from _describe_restored(_rows(restored.get("places")) if isinstance(restored, Mapping) else [])

@@ -487,8 +487,8 @@ class FramedRecords:
             if new is None:
                 self.refusals.append(
                     Text(
-                        "the record at {start:,} has topic {topic_text!r}, its unit {topic!r}: that is more than a "
-                        "flipped bit",
+                        "the record at {start:,} has topic {topic_text!r}, its unit {topic!r}: one flipped bit "
+                        "cannot explain this",
                         start=start,
                         topic_text=message.topic_text,
                         topic=slot.topic,

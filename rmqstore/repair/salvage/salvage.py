@@ -385,8 +385,8 @@ class Steps:
         if self.given_up <= _LISTED:
             self.draft.notes.append(
                 Text(
-                    "a good message is given up ({what}): the damage beside it is too short for a record; its "
-                    "bytes are kept in lost+found, and {length:,} bytes from {start:,} on become its filler",
+                    "a good message is sacrificed ({what}): the damaged gap is too short for a filler; its "
+                    "bytes are kept in lost+found, and {length:,} bytes from {start:,} on become the filler",
                     what=what,
                     length=cell.length - body_offset,
                     start=cell.start + body_offset,

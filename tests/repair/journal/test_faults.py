@@ -65,7 +65,7 @@ def check_undo_and_resume(store: Path, before: dict[str, Entry], after: dict[str
     assert not journal.find_unfinished(store)
     other = going_on / ".rmqstore" / info.path.name
     if info.state == "preparing":
-        with pytest.raises(Refused, match="had changed nothing yet"):
+        with pytest.raises(Refused, match="no change had been made"):
             journal.resume(other, disk=CountingDisk())
         assert look(going_on, folder_times=False) == _without_folder_times(before)
     else:

@@ -42,7 +42,7 @@ def test_a_grouped_description_counts_the_parts_of_the_store() -> None:
     steps: tuple[Step, ...] = (*queues, *index, Discard("abort", HASH))
     lines = describe(Plan("/store", steps), grouped=True)
     assert lines == [
-        "Nothing is lost.",
+        "No data will be lost.",
         "15 steps in /store (-v lists them):",
         "  move 1 other file into quarantine",
         "  rebuild 3 consume queues",
@@ -54,7 +54,7 @@ def test_description_of_a_large_plan_is_summed_up() -> None:
     steps = tuple(Create(f"consumequeue/T/{n % 3}/{n:020}", 20, Zeros(20), None, "rebuilt") for n in range(1000))
     lines = describe(Plan("/store", steps), limit=3)
     assert lines == [
-        "Nothing is lost.",
+        "No data will be lost.",
         "1,000 steps in /store:",
         "  create x 334 in consumequeue/T/0/: 6,680 bytes (rebuilt)",
         "  create x 333 in consumequeue/T/1/: 6,660 bytes (rebuilt)",

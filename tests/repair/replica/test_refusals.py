@@ -198,7 +198,7 @@ def test_a_saved_plan_needs_the_replica_no_longer(tmp_path: Path) -> None:
 def test_the_text_lists_the_restored_places_by_replica(tmp_path: Path) -> None:
     store, other = broken(tmp_path), unpack("4.9.7-clean")
     text = run("recover", str(store), "--replica", str(other)).stdout
-    assert "Nothing is lost." in text
+    assert "No data will be lost." in text
     assert "Restored from a copy: 2 messages, 2 places." in text
     assert f"  {other}: 2 messages" in text
     found = rows(other)

@@ -121,4 +121,4 @@ def test_a_log_whose_only_record_is_destroyed(flushed: bool, tmp_path: Path) -> 
         (store / "checkpoint").unlink()
     loss = _plan(store)["loss"]
     assert (loss["messages"], loss.get("at_least", False)) == (0, flushed)
-    assert ("Lost: at least 0 messages" if flushed else "Nothing is lost") in run("recover", str(store)).output
+    assert ("Lost: at least 0 messages" if flushed else "No data will be lost") in run("recover", str(store)).output
