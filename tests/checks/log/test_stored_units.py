@@ -58,7 +58,7 @@ def test_a_page_of_units_is_read_once(store_copy: Callable[[str], Path], monkeyp
 def test_units_that_the_pass_over_the_log_read_are_not_kept_after_it(
     store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made, kept = 0, []
+    made, kept = 0, list[UnitFiles]()
     init = UnitFiles.__init__
 
     def counted(reader: UnitFiles, *args: object, **options: object) -> None:
