@@ -246,7 +246,7 @@ class _ObjectReader:
 
     def take(self, key: str, kind: type[_T], default: _T | None = None) -> _T:
         value = self.left.pop(key, default)
-        if type(value) is not kind:
+        if not isinstance(value, kind) or isinstance(value, bool):
             raise UsageError(
                 Text("plan: {what}: {key} must be {kind_names}", what=self.what, key=key, kind_names=_KIND_NAMES[kind])
             )
