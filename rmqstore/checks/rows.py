@@ -20,7 +20,7 @@ whole. Before the position, a row is missing unless the broker may have deleted 
              older half messages have no row either
     default  rows are deleted by whole hours
 
-Source: Timeline, TimerMessageRocksDBStore#scanSysTimerTopic, MessageRocksDBStorage, IndexRocksDBStore#buildIndex,
+Source: Timeline, TimerSysTopicScanService#scanSysTimerTopic, MessageRocksDBStorage, IndexRocksDBStore#buildIndex,
 #deleteExpiredIndex, TransactionalMessageRocksDBService#checkTransRecordsStatus (RocketMQ 5.4.0 and 5.5.1)
 """
 
@@ -186,7 +186,8 @@ def _unwritten_timers(
         if message.queue_offset >= scanned:
             continue
         if recall := given.get(properties.TIMER_DEL_UNIQKEY):
-            recalled_id = recall.partition("+")[2] if "+" in recall else recall  # Timeline#extractUniqKey
+            # TimelineIndexBuildService#extractUniqKey
+            recalled_id = recall.partition("+")[2] if "+" in recall else recall
             recalled.add(build_timer_row(TimerRow(due, recalled_id, 0, 0))[0])
             continue
         topic, queue_id = given.get(properties.REAL_TOPIC), parse_long(given.get(properties.REAL_QUEUE_ID, ""))
