@@ -495,11 +495,10 @@ def test_spark_finds_the_sources_by_itself(spark: Any) -> None:
         columns("dispatched")  # no module of its own, so it has to be registered
 
 
-def test_fillers_are_included_only_when_asked_for(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("kept_session")
+def test_fillers_are_included_only_when_asked_for(tmp_path: Path) -> None:
     from tests.cli.test_fillers import repaired
 
-    monkeypatch.setattr("rmqstore.spark.session.open_session", lambda *_: spark)
-    monkeypatch.setattr(spark, "stop", lambda: None)
     store, _ = repaired("5.4.0-clean", tmp_path)
     local = run_json("du", str(store), exit_code=0)["messages"]
     assert isinstance(local, int)

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,8 +19,8 @@ from tests.stores import copy_store, unpack
 JOBS = ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql")
 
 
-def test_output_of_pipeline_is_as_the_schemas_say(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)  # the commands share the session with other tests
+@pytest.mark.usefixtures("kept_session")
+def test_output_of_pipeline_is_as_the_schemas_say(tmp_path: Path) -> None:
     stores = [unpack("5.4.0-dledger3-n0"), unpack("5.4.0-dledger3-n1"), tmp_path / "none"]
     stores.append(damaged(copy_store("5.4.0-killed", tmp_path / "damaged")))
     stores[2].mkdir()
