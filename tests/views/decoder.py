@@ -11,6 +11,7 @@ from pathlib import Path
 
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]")
 _V1, _V2, _BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
+_INNER_BATCH = 0x80  # MessageSysFlag#INNER_BATCH_FLAG
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,11 @@ class Record:
     body: bytes
     topic: str
     properties: dict[str, str]
+
+    @property
+    def messages(self) -> int:
+        """The messages that consumers get: those of a batch (BatchCQ) one by one."""
+        return int(self.properties["INNER_NUM"]) if self.sys_flag & _INNER_BATCH else 1
 
     @property
     def crc_fits(self) -> bool:

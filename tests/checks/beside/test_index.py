@@ -261,12 +261,12 @@ def test_files_without_an_entry_need_no_slots(tmp_path: Path) -> None:
     assert (catalog.unchecked, findings.listed) == ([], [])
 
 
-def test_another_configured_size_is_a_wrong_length_and_no_garbage(store_copy: Copy) -> None:
+def test_another_configured_size_is_one_problem_and_no_garbage(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     config = BrokerConfig({"maxHashSlotNum": "200", "maxIndexNum": "400"})
     findings = check(open_store(store, config))
-    assert findings.counts == {"IX-FILE-LENGTH": 5}
-    assert findings.listed[0].facts == {"length": 8440, "expected": 8840}
+    assert findings.counts == {"IX-CONFIG-SIZE": 1}
+    assert findings.listed[0].facts == {"files": 5, "set": "maxHashSlotNum=100"}
 
 
 def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: Copy) -> None:
