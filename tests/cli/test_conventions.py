@@ -485,3 +485,11 @@ def test_a_closed_pipe_does_not_end_a_repair(store: Path) -> None:
         assert child.stdout is not None
         child.stdout.close()
     assert (child.returncode, config.read_bytes()) == (0, before)
+
+
+@pytest.mark.parametrize("words", ["info", "verify", "du", "verify --json"])
+def test_a_closed_stdout_is_an_error_of_one_line(words: str) -> None:
+    command = f"{sys.executable} -m rmqstore {words} {unpack('5.4.0-clean')} >&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1), done.stderr
+    assert done.stderr.startswith("error: stdout is closed")

@@ -494,7 +494,7 @@ class Output:
             return False
         if os.environ.get("CLICOLOR_FORCE", "0") not in ("", "0"):
             return True
-        return self.path is None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+        return self.path is None and sys.stdout is not None and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
     def terminal_width(self) -> int | None:
