@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import zlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -10,10 +11,13 @@ from typing import Any
 
 import pytest
 
+from rmqstore.formats.pop import CHECK_POINT_TAG, parse_check_point
 from tests.command import run_json
+from tests.damage import overwrite
 from tests.real_broker.pop_client import PopClient, PoppedMessage
 from tests.real_broker.whole_broker import WholeBroker
 from tests.rocksdb_rows import need_rocksdict
+from tests.views.decoder import find_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.other_processes]
 
@@ -100,3 +104,60 @@ def test_what_is_delivered_again_after_a_restart(
         assert known == set(sent)
     else:  # the KV service deletes the row of an acknowledged message, and nothing else tells
         assert not times.keys() - known
+
+
+def move_check_points(store: Path, by: dict[int, int], *, since: int) -> dict[int, set[int]]:
+    """Change the check points of some queues to name messages `by[queue]` later; return all open offsets by queue.
+
+    `since`: the earliest pop time, ms. No record changes its size: a field that has its default is left out for room.
+    """
+    named: dict[int, set[int]] = {}
+    for record in list(find_records(store)):
+        point = parse_check_point(record.body) if record.properties.get("TAGS") == CHECK_POINT_TAG else None
+        if point is None or point.key.pop_time < since:
+            continue
+        queue, start = point.key.queue_id, point.key.start_offset
+        more = by.get(queue, 0)
+        body = record.body.replace(f'"so":{start}'.encode(), f'"so":{start + more}'.encode())
+        body = body.replace(b'"bm":0,', b"").ljust(len(record.body))
+        assert len(body) == len(record.body)
+        path = max(path for path in (store / "commitlog").iterdir() if int(path.name) <= record.position)
+        at = record.position - int(path.name)
+        if more:
+            overwrite(path, at + 8, (zlib.crc32(body) & 0x7FFFFFFF).to_bytes(4, "big"))
+            overwrite(path, at + path.read_bytes()[at : at + record.size].index(record.body), body)
+        named.setdefault(queue, set()).update(offset + more for offset in point.offsets)
+    return named
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_check_points_after_the_end_of_their_queue(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    """A broker skips those that name nothing when they are due; what others name by then, it delivers again."""
+    store = tmp_path / "store"
+    with whole_broker(version, store, LOG) as first:
+        first.produce(TOPIC, 120)  # 30 per queue
+        acknowledge(first, consume(first, 80, invisible=60_000))
+        since = int(time.time() * 1000)
+        assert len(consume(first, 40, invisible=60_000)) == 40
+        due = time.monotonic() + 60
+    reached, not_reached, *_ = sorted(move_check_points(store, {}, since=since))
+    named = move_check_points(store, {reached: 30, not_reached: 70}, since=since)
+    report: Any = run_json("verify", str(store), exit_code=1)
+    assert {one["queue"] for one in report["findings"] if one["code"] == "POP-BEYOND"} == {
+        f"{TOPIC}/{reached}",
+        f"{TOPIC}/{not_reached}",
+    }
+    with whole_broker(version, store, LOG) as again:
+        again.produce(TOPIC, 160)  # 70 per queue
+        assert time.monotonic() < due
+        time.sleep(due + 15 - time.monotonic())
+    records = list(find_records(store))
+    sent = {r.properties["UNIQ_KEY"]: (r.queue_id, r.queue_offset) for r in records if r.topic == TOPIC}
+    returned = Counter(sent[r.properties["UNIQ_KEY"]] for r in records if r.topic.startswith(f"%RETRY%{GROUP}"))
+    assert min(named[not_reached]) >= 70 > max(named[reached])
+    assert returned == {
+        (queue, offset): 1 for queue, offsets in named.items() if queue != not_reached for offset in offsets
+    }
+    run_json("verify", str(store), exit_code=0)  # the check points are processed
