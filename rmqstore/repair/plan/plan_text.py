@@ -92,7 +92,9 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         )
         if len(rows) > _LISTED:
             yield Text("  … and {queues}", queues=many(len(rows) - _LISTED, "more queue"))
-    elif "stays" not in plan.facts or plan.facts.get("damaged") or not plan.empty:
+    elif plan.facts.get("damaged"):  # properties are lost
+        yield Text("No message is lost.")
+    elif "stays" not in plan.facts or not plan.empty:
         yield Text("No data will be lost.")
     yield from _describe_damaged(_rows(plan.facts.get("damaged")))
     restored = plan.facts.get("restored")
