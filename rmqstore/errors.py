@@ -7,7 +7,17 @@ a wrong path, a live broker, a stale plan, a full disk. `cli` prints `message` a
 
 from __future__ import annotations
 
-from rmqstore.texts import Text
+from rmqstore.texts import Placed, Text
+
+
+def reason(error: Exception) -> Text:
+    """Return what the operating system, or a library, says about an error."""
+    return Text(getattr(error, "strerror", None) or str(error))
+
+
+def about(path: object, error: Exception) -> Text:
+    """Return a path with the reason of its error."""
+    return Placed("{path}: {why}", path=str(path), why=reason(error))
 
 
 class RmqStoreError(Exception):

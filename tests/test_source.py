@@ -25,7 +25,6 @@ WRITERS = (
     "append/",
     "cli/printing/output.py",
     "manual.py",
-    "translations.py",
     "spark/output_files.py",
     "files/rocksdb/links.py",
 )
@@ -54,7 +53,7 @@ READERS = {
     "views/lost.py": "journals of repairs",
     "views/reports.py": "journals of repairs",
     "views/stores.py": "globs and lists of stores that the user names",
-    **dict.fromkeys(("json_reference.py", "manual.py", "translations.py"), "files of this package"),
+    **dict.fromkeys(("json_reference.py", "manual.py"), "files of this package"),
 }
 """Why a file, or the files below a directory, read without `Store.files`."""
 FUNCTION_READS = {

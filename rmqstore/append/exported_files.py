@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import orjson
 
 from rmqstore.append.exchange import INTEGERS, Row, TableChunk, table_of_rows
-from rmqstore.errors import BadRow, NotReadable, UsageError
+from rmqstore.errors import BadRow, NotReadable, UsageError, about
 from rmqstore.messages.schema import BODY
 from rmqstore.texts import Text
 
@@ -40,7 +40,7 @@ def tables_of(path: Path) -> Iterator[TableChunk]:
         else:
             raise _unknown_type(path)
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
 
 
 def _unknown_type(path: Path) -> UsageError:
@@ -70,7 +70,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
         else:
             raise _unknown_type(path)
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
 
 
 def _of_rows(lines: Iterator[tuple[str, Row]]) -> Iterator[TableChunk]:

@@ -26,7 +26,7 @@ from rmqstore.append.encoder import RowRefused
 from rmqstore.append.exchange import TableChunk
 from rmqstore.append.flush import FlushPolicy
 from rmqstore.append.message_store import MessageStore, StoreOptions
-from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused
+from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
 from rmqstore.files.config import config_object
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
@@ -77,7 +77,7 @@ def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
         try:
             status = path.stat()
         except OSError as error:
-            raise NotReadable(f"{path}: {error.strerror or error}") from error
+            raise NotReadable(about(path, error)) from error
         parts.append([str(path.absolute()), status.st_size, status.st_mtime_ns])
     without_flush = replace(options.store, flush=FlushPolicy.ASYNC)  # the flush policy may change between two runs
     parts.append(repr(without_flush))

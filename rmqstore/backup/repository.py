@@ -27,7 +27,7 @@ from rmqstore.backup import MARKER
 from rmqstore.backup.manifest import FORMAT, Manifest, Unsound, is_snapshot, order_of, parse_manifest, refuse_newer
 from rmqstore.backup.storage import LocalStorage, Storage, is_name
 from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
-from rmqstore.texts import Text
+from rmqstore.texts import Text, joined
 
 UNFINISHED = "unfinished.json"
 _LOCK = "lock"
@@ -336,7 +336,7 @@ def folder_of(address: Address) -> StoreFolder:
         return repository.of(address.name)
     names = repository.names()
     if len(names) != 1:
-        some = ", ".join(names[:10]) or "none"
+        some = joined(names[:10]) or Text("none")
         raise UsageError(
             Text("{repository} has snapshots of several stores: {some}", repository=address.repository, some=some),
             Text("write REPO::NAME"),

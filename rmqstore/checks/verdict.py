@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from rmqstore.scan.units import KnownUnits
 
 
+_SUBJECT = "RocketMQ {version} "
 _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read
 _NO_DLEDGER = Text("has no DLedger mode")
 
@@ -72,7 +73,7 @@ class VersionAnswer:
     @staticmethod
     def of(forecast: StartForecast, sentence: str, left: Left, taken: int, *, too_old: bool) -> VersionAnswer:
         """Return the answer of a forecast and its verdict."""
-        words = sentence.partition(f"RocketMQ {forecast.version} ")[2] or sentence
+        words = _without_subject(sentence, forecast.version)
         if not forecast.starts:
             outcome: str = Text("would not start")
         elif taken:
@@ -82,7 +83,7 @@ class VersionAnswer:
         elif left.moved.messages:
             outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
         else:
-            outcome = _TOPICS.sub("", words)
+            outcome = _TOPICS.sub("", words) if _TOPICS.search(words) else words
         return VersionAnswer(
             forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old, _of_start(sentence)
         )
@@ -91,6 +92,13 @@ class VersionAnswer:
     def key(self) -> tuple[object, ...]:
         """Equal for versions that behave alike."""
         return self.starts, self.exit_code, self.messages_lost, self.too_old, _TOPICS.sub("", self.words)
+
+
+def _without_subject(sentence: str, version: str) -> str:
+    """Return what RocketMQ would do, as the sentence says it; `cli/lang/outside.py` lists the templates."""
+    if isinstance(sentence, Text) and sentence.template.startswith(_SUBJECT):
+        return Text(sentence.template.removeprefix(_SUBJECT), **sentence.values)
+    return sentence.partition(f"RocketMQ {version} ")[2] or sentence
 
 
 def _of_start(sentence: str) -> str:

@@ -16,7 +16,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DurationType, Size, bytes_text, many, time_text
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
 from rmqstore.cli.shared.options import command, gathered
-from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, RmqStoreError, UsageError
+from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, RmqStoreError, UsageError, about
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
@@ -186,7 +186,7 @@ def _for_ever(
         except OSError as error:
             if first:
                 raise
-            _tell(out, CouldNotCheck(f"{error.filename or folder.storage.address}: {error.strerror or error}"))
+            _tell(out, CouldNotCheck(about(error.filename or folder.storage.address, error)))
         first = False
         time.sleep(max(every - (time.monotonic() - started), 0))
 
@@ -436,9 +436,9 @@ def _list_lines(found: list[Listed], *, check: bool) -> Iterator[str]:
         for manifest in one.manifests:
             yield from _snapshot_lines(manifest)
         for name, reason in one.unreadable:
-            yield f"  {name}: {reason}"
+            yield Placed("  {name}: {reason}", name=name, reason=reason)
         for key, fault in one.faults:
-            yield f"  {key}: {fault}"
+            yield Placed("  {key}: {fault}", key=key, fault=fault)
         if check and not one.faults:
             yield Text("  every object is as it was written")
 
@@ -474,4 +474,4 @@ def _snapshot_lines(manifest: Manifest) -> Iterator[str]:
             counts = joined(
                 (Placed("{code} x {count:,}", code=code, count=count) for code, count in manifest.counts.items())
             )
-            yield f"      {counts}"
+            yield Placed("      {counts}", counts=counts)

@@ -91,7 +91,7 @@ def bundle(
 
 
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
-    yield f"{path}: {size}"
+    yield Placed("{path}: {size}", path=path, size=size)
     yield ""
     yield Placed(
         "{fitted} {title} {title2}",

@@ -133,7 +133,7 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
 
 
 def _side_lines(label: str, side: Side) -> Iterator[str]:
-    yield f"  {label:<7}{side.path}"
+    yield Placed("  {label:<7}{path}", label=label, path=side.path)
     yield Text(
         "         {messages}, offsets {min_offset:,} to {wrote:,}",
         messages=many(side.messages, "message"),
@@ -209,8 +209,8 @@ def _lines(answer: Comparison) -> Iterator[str]:
     if where is not None:
         yield ""
         yield Text("First difference: {log}, offset {offset:,}", log=where.log, offset=where.offset)
-        yield f"  STORE  {_place(where.store, where.store_state)}"
-        yield f"  OTHER  {_place(where.other, where.other_state)}"
+        yield Placed("  STORE  {place}", place=_place(where.store, where.store_state))
+        yield Placed("  OTHER  {place}", place=_place(where.other, where.other_state))
     yield from _messages(Text("Damaged in STORE, good in OTHER"), answer.damaged_in_store)
     yield from _messages(Text("Damaged in OTHER, good in STORE"), answer.damaged_in_other)
     yield from _messages(Text("Same offset, different content"), answer.changed)
@@ -229,7 +229,7 @@ def _lines(answer: Comparison) -> Iterator[str]:
         yield Text("At different offsets on the two sides: {messages}", messages=many(answer.moved, "message"))
     if answer.heal_commands:
         yield ""
-        yield from (f"Next: {words}" for words in answer.heal_commands)
+        yield from (Text("Next: {words}", words=words) for words in answer.heal_commands)
 
 
 _STATES = {

@@ -24,6 +24,7 @@ from rmqstore.cli.shared.filters import (
     refuse_filters,
     refuse_with_positions,
 )
+from rmqstore.cli.shared.help_pages import kept
 from rmqstore.cli.shared.options import VERSIONS, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError
@@ -212,7 +213,7 @@ class DumpOptions:
         "rmqstore dump /data/rocketmq/store --from 40960 --limit 1 --format hex",
     ),
 )
-@click.option("--what", type=click.Choice([*MESSAGES, *UNITS, *SMALL]), metavar="PART", help=_WHAT)
+@click.option("--what", type=click.Choice([*MESSAGES, *UNITS, *SMALL]), metavar="PART", help=kept(_WHAT))
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
 @click.option(
@@ -242,7 +243,9 @@ class DumpOptions:
 @click.option(
     "--broker",
     metavar="VERSION",
-    help=Text("With --positions: the broker version whose recovery is simulated ({versions}).", versions=VERSIONS),
+    help=kept(
+        Text("With --positions: the broker version whose recovery is simulated ({versions}).", versions=VERSIONS)
+    ),
 )
 @gathered("asked", DumpOptions)
 def dump(

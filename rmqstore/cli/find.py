@@ -132,7 +132,9 @@ def find(
     scan = ScanOptions(drop_cache=live, max_rate=work.max_rate)
     started = time.monotonic()
     with out.progress("find", opened.log_bytes) as progress:
-        means = Means(jobs_or_default(work.jobs), scan, lambda said: out.note(f"note: {said}"), progress.add, live)
+        means = Means(
+            jobs_or_default(work.jobs), scan, lambda said: out.note(Text("note: {note}", note=said)), progress.add, live
+        )
         answer = search(opened, question, means)
     stories = Stories(opened)
     described, told = stories.of(answer.sorted())
@@ -151,7 +153,7 @@ def find(
         out.lines(_text(store, question.texts, told, answer, style, out.width))
     _tell(out, question.texts, answer)
     if words := tier_words(opened.files, opened.root):
-        out.note(f"note: {words}")
+        out.note(Text("note: {note}", note=words))
     return 0 if answer.found else 1
 
 
@@ -297,7 +299,7 @@ def _text(
 
 def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
     """One line that answers, the records in the order of time, and what consumers get."""
-    yield from wrapped(f"{_name(story)}: {_ending(story)}", width, then="  ")
+    yield from wrapped(Placed("{name}: {ending}", name=_name(story), ending=_ending(story)), width, then="  ")
     message = story.events[0].found.message
     born = time_text(message.born_timestamp, exact=True)
     yield Text(
@@ -368,7 +370,7 @@ def _ending(story: Story) -> str:
             arrived=arrived,
             in_=in_words(story.status.queue_entry.state),
         )
-    return ", ".join([arrived, *_readers(story)])
+    return joined([arrived, *_readers(story)])
 
 
 def _readers(story: Story) -> Iterator[str]:
@@ -533,7 +535,7 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
         name = "" if number else title(Text("consumers"))
         popped = status.popped.get(progress.group)
         if popped is not None:
-            yield f"  {fitted(name, 13)}{progress.group} {_pop_words(popped)}"
+            yield Placed("  {name:<13}{group} {words}", name=name, group=progress.group, words=_pop_words(popped))
             if popped.again:
                 words = Text(
                     "a broker that starts delivers it again: the offset in the store is {offset:,}",

@@ -11,11 +11,11 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import fitted, many, printable, time_text, title
+from rmqstore.cli.printing.quantities import many, printable, time_text, title
 from rmqstore.cli.printing.sentences import lost_lines, lost_words
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
-from rmqstore.texts import Text
+from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -79,7 +79,12 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     if lost is not None:
         answer["lost"] = lost.to_json()
         if not out.as_json:
-            out.lines([f"{printable(where)}: LOST: {lost_words(lost)}", *lost_lines(store, lost, out.width)])
+            out.lines(
+                [
+                    Text("{where}: LOST: {lost}", where=printable(where), lost=lost_words(lost)),
+                    *lost_lines(store, lost, out.width),
+                ]
+            )
     elif found is None:
         out.note(Text("no such message: {where}{why}", where=where, why=_why(opened, where)))
     if found is None:
@@ -192,7 +197,7 @@ def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
             queue_id=message.queue_id,
             queue_offset=message.queue_offset,
         )
-    yield f"rmqstore get {store} {hits[0].offset} shows the newest"
+    yield Text("rmqstore get {store} {offset} shows the newest", store=store, offset=hits[0].offset)
 
 
 def _scan(out: Output, store: Store, text: str) -> Iterator[Found]:
@@ -304,7 +309,7 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
             "log offset {prepared_transaction_offset:,}",
             prepared_transaction_offset=message.prepared_transaction_offset,
         )
-    yield from (f"  {fitted(name, 13)}{text}" for name, text in rows.items())
+    yield from (Placed("  {name:<13}{text}", name=name, text=text) for name, text in rows.items())
     yield "  properties"
     yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
     yield from _inner_lines(row)

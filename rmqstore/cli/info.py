@@ -76,7 +76,8 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
 
 
 def _head(seen: Info) -> Iterator[str]:
-    yield f"{seen.store} — {KINDS[seen.kind]}{f': {seen.part}' if seen.part else ''}"
+    part = Placed(": {part}", part=seen.part) if seen.part else ""
+    yield Placed("{store} — {kind}{part}", store=seen.store, kind=KINDS[seen.kind], part=part)
     if seen.part is None:
         if seen.live:
             pid = seen.lock.get("pid")
@@ -132,7 +133,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         for label, name in zip(labels, ("physic", "logics", "index"), strict=True):
             time = seen.checkpoint[f"{name}_msg_timestamp"]
             said = _NO_QUEUE_TIME if name == "logics" and time == 0 else time_text(time)
-            yield _row("Checkpoint" if name == "physic" else "", f"{label:<9}{said}")
+            yield _row("Checkpoint" if name == "physic" else "", Placed("{label:<9}{said}", label=label, said=said))
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
@@ -175,7 +176,7 @@ def _timer(seen: Info) -> Iterator[str]:
             many(halves, "half message"),
             many(entries, "index entry", "index entries"),
         )
-        yield _row("rocksdbstore", ", ".join(rows))
+        yield _row("rocksdbstore", joined(rows))
     if seen.pop_rows is not None:
         popped = many(
             seen.pop_rows,
@@ -188,7 +189,7 @@ def _timer(seen: Info) -> Iterator[str]:
 def _config_rows(seen: Info, bad: list[str], width: int) -> Iterator[str]:
     if seen.config:
         counts = [_entries(row["entries"], row["what"]) for row in seen.config.values() if row.get("entries")]
-        what = f"{many(len(seen.config), 'file')}" + (Placed(": {counts}", counts=joined(counts)) if counts else "")
+        what = many(len(seen.config), "file") + (Placed(": {counts}", counts=joined(counts)) if counts else "")
         yield from _wrapped(Text("Config"), what, width)
     if bad:
         yield _row("", Text("not sound: {bad}", bad=joined(bad)))
@@ -200,7 +201,7 @@ def _wrapped(label: str, text: str, width: int) -> Iterator[str]:
 
 
 def _row(label: str, text: str) -> str:
-    return f"{label:<{_LABEL}}{text}"
+    return Placed(f"{{label:<{_LABEL}}}{{text}}", label=label, text=text)
 
 
 def _log(name: str, log: LogInfo) -> Iterator[str]:
@@ -282,7 +283,7 @@ def _entries(count: int, what: str) -> str:
         "groups": many(count, "group"),
         Text("delay levels"): many(count, "delay level"),
         Text("topic@group pairs"): many(count, "topic@group pair"),
-    }.get(what, f"{count:,} {what}")
+    }.get(what, Placed("{count:,} {what}", count=count, what=what))
 
 
 def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:

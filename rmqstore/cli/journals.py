@@ -199,8 +199,10 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
         yield Text("No journals: there is no repair to undo.")
         return
     for one in found:
-        yield f"{one.folder.name}   {_STATES[one.state]}   {bytes_text(one.bytes)}"
-        yield f"  {time_text(one.made)}: {_did(one)}"
+        yield Placed(
+            "{name}   {state}   {bytes}", name=one.folder.name, state=_STATES[one.state], bytes=bytes_text(one.bytes)
+        )
+        yield Placed("  {time}: {did}", time=time_text(one.made), did=_did(one))
         if one.folder.path.parent.parent != one.folder.store:
             yield Text("  in {path}", path=one.folder.path)
         if one.state == "done":

@@ -21,7 +21,7 @@ from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, 
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log
-from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
+from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError, about
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ def lost(
     else:
         opened, view, losses, verified = _before(out, opened, work)
     if words := tier_words(opened.files, opened.root):
-        out.note(f"note: {words}")
+        out.note(Text("note: {note}", note=words))
     rows = _rows(view, losses, wanted)
     if asked.bodies is not None:
         rows = _saved(out, rows, asked.bodies)
@@ -368,7 +368,7 @@ def _expected_text(found: list[Verdict], width: int) -> Iterator[str]:
     yield Text("{messages} expected: {told}", messages=many(len(found), "message"), told=told)
     missing = [one for one in found if one.state != "present"]
     for one in missing[:_SHOWN]:
-        yield f"  {printable(one.text)}: {_fate(one)}"
+        yield Placed("  {text}: {fate}", text=printable(one.text), fate=_fate(one))
     if len(missing) > _SHOWN:
         yield Text(
             "… and {messages} (--format csv or ndjson lists all)", messages=many(len(missing) - _SHOWN, "more message")
@@ -478,7 +478,7 @@ def _read(path: Path) -> bytes:
     try:
         return LOCAL.read_small(path, _LARGEST_LIST)
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
@@ -589,9 +589,9 @@ def _write(
     made = (_json_row(row, body) for row in rows)
     count = write_rows(out, map(_flat, made) if out.format == "csv" else made)
     for line in _unlisted(losses):
-        out.note(f"note: {line}")
+        out.note(Text("note: {note}", note=line))
     for one in deleted:
-        out.note(f"note: {_still_there(one)}")
+        out.note(Text("note: {note}", note=_still_there(one)))
         out.note(
             Text("`rmqstore export {path} --topic {topic}` saves them", path=store.path, topic=printable(one.topic))
         )

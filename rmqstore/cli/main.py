@@ -24,7 +24,7 @@ from rmqstore.cli import lang
 from rmqstore.cli.printing.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
 from rmqstore.cli.shared.help_pages import Context, lang_option, paged
 from rmqstore.cli.shared.settings import language_of_settings
-from rmqstore.errors import NotReadable, RmqStoreError, UsageError
+from rmqstore.errors import NotReadable, RmqStoreError, UsageError, about, reason
 from rmqstore.texts import Text
 
 READING = Text("Read a store")
@@ -124,9 +124,7 @@ class CommandGroup(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in COMMANDS and not args[0].startswith("-"):
-            raise click.UsageError(
-                Text("no such command: {args!r} — {meant}", args=args[0], meant=_meant(args[0])), ctx
-            )
+            raise UsageError(Text("no such command: {args!r}", args=args[0]), _meant(args[0]))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -154,6 +152,10 @@ class CommandGroup(click.Group):
         code = 0
         guard_descriptors()
         lang.use(lang.asked(words) or language_of_settings() or lang.of_locale())
+        if not lang.is_english():
+            from rmqstore.cli.shared.click_texts import keep_templates
+
+            keep_templates()
         try:
             code = self._run(words, prog_name or "rmqstore", complete_var, as_json, **extra)
             try:
@@ -176,16 +178,15 @@ class CommandGroup(click.Group):
             if advice == UsageError.advice and words and words[0] in COMMANDS:
                 advice = Text("see `rmqstore {words} --help`", words=words[0])
             return _tell(e.exit_code, e.code, e.message, advice, as_json)
-        except click.UsageError as e:
-            where = e.ctx.command_path if e.ctx else "rmqstore"
-            message, _, advice = e.format_message().partition(" — ")
-            return _tell(
-                2, "usage", message.removesuffix("."), advice or Text("see `{where} --help`", where=where), as_json
-            )
         except click.ClickException as e:
-            return _tell(e.exit_code, "usage", e.format_message(), "", as_json)
+            from rmqstore.cli.shared.click_texts import message_of
+
+            if not isinstance(e, click.UsageError):
+                return _tell(e.exit_code, "usage", message_of(e), "", as_json)
+            where = e.ctx.command_path if e.ctx else "rmqstore"
+            return _tell(2, "usage", message_of(e), Text("see `{where} --help`", where=where), as_json)
         except (click.Abort, KeyboardInterrupt):
-            return _tell(130, "interrupted", "interrupted", Text("no output was left half-written"), as_json)
+            return _tell(130, "interrupted", Text("interrupted"), Text("no output was left half-written"), as_json)
         except _PipeClosed:
             raise
         except OSError as e:
@@ -196,7 +197,7 @@ class CommandGroup(click.Group):
     def _system_error(self, e: OSError, as_json: bool) -> int:
         from rmqstore.files.disk import is_full
 
-        what = f"{e.filename}: {e.strerror}" if e.filename else str(e.strerror or e)
+        what = about(e.filename, e) if e.filename else reason(e)
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
         if e.errno == errno.ELOOP:
@@ -272,8 +273,7 @@ def _who_may(path: Path) -> tuple[str, str]:
 
 
 def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:
-    line = message if "\n" not in message else " ".join(message.split())  # click breaks lines in some
-    tell_error(word, line, advice, as_json)
+    tell_error(word, message, advice, as_json)
     return code
 
 

@@ -485,7 +485,7 @@ def _commitlog_done_lines(migration: CommitLogMigration, built: Built, target: P
     yield Text("  old and new message ids: {ids}", ids=ids)
     if built.unmapped:
         yield Text("  {references} to missing messages were not changed", references=many(built.unmapped, "reference"))
-    yield from (f"  note: {note}" for note in built.notes)
+    yield from (Text("  note: {note}", note=note) for note in built.notes)
     yield ""
     yield Text("Check it with: rmqstore verify {target}", target=shlex.quote(str(target)))
     settings = Text("storePathRootDir to this directory, and storePathCommitLog to its commitlog/")

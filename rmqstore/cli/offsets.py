@@ -138,7 +138,7 @@ def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptio
         as_text = out.format == "table"
         write_rows(out, (_row(row) | ({"pop": _states(row)} if as_text else {}) for row in rows), _COLUMNS)
         if known.unreadable:
-            out.note(f"note: {known.unreadable}")
+            out.note(Text("note: {note}", note=known.unreadable))
     return 4 if known.unreadable else 0
 
 

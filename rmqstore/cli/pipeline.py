@@ -12,6 +12,7 @@ import click
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import Size, Time, bytes_text, many
 from rmqstore.cli.printing.table_output import write_rows
+from rmqstore.cli.shared.help_pages import kept
 from rmqstore.cli.shared.options import SINCE, command, config_option, gathered
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text
@@ -80,7 +81,7 @@ class JobOptions:
     "--body", type=click.Choice(["plain", "raw"]), help="Include bodies: decompressed (plain), or as stored (raw)."
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="export, du: only this topic (may be repeated).")
-@click.option("--since", type=Time(), help=Text("export, du: {since}", since=SINCE))
+@click.option("--since", type=Time(), help=kept(Text("export, du: {since}", since=SINCE)))
 @click.option("--until", type=Time(), help="export, du: only messages stored before this time.")
 @click.option("--quick", is_flag=True, help="verify, crosscheck: do not check body CRCs.")
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
@@ -221,7 +222,7 @@ class _Work:
             progress=self.progress,
         )
         for store in lost:
-            self.out.note(f"warning: {store['error']}")
+            self.out.note(Text("warning: {words}", words=store["error"]))
         code = 4 if lost else 0
         if target:
             frame.write.parquet(target)
@@ -287,7 +288,7 @@ def _verify_text(store: dict[str, Any]) -> Iterator[str]:
         "{store}: {state}, {messages}", store=store["store"], state=state, messages=many(store["messages"], "message")
     )
     if store.get("verdict"):
-        yield f"  {store['verdict']}"
+        yield Placed("  {verdict}", verdict=store["verdict"])
     for code, n in store["counts"].items():
         yield f"  {code}: {n:,}"
     for finding in [f for f in store["findings"] if f["severity"] != "note"][:_FINDINGS]:
@@ -345,7 +346,7 @@ def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:
         output=store["output"],
     )
     for note in store["notes"]:
-        yield f"  {note}"
+        yield Placed("  {note}", note=note)
 
 
 _COMPARE_WORDS = {

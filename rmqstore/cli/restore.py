@@ -172,7 +172,7 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     yield Text("  the log from {begin:,} to {cut:,}", begin=manifest.begin, cut=done.cut)
     counts = problem_counts(done.report)
     if done.report.verdict:
-        yield f"  {done.report.verdict}"
+        yield Placed("  {verdict}", verdict=done.report.verdict)
     if counts:
         yield Text("  as in the snapshot, there are problems:")
         yield from (f"    {code} x {count:,}" for code, count in counts.items())
@@ -180,7 +180,7 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     elif not done.report.unchecked:
         yield Text("  verified: no problems")
     yield from (Text("  not checked: {line}", line=line) for line in done.report.unchecked)
-    yield from (f"  note: {note}" for note in done.notes)
+    yield from (Text("  note: {note}", note=note) for note in done.notes)
     rows = sorted(done.waiting.items(), key=lambda row: -row[1])
     for group, count in rows[:_SHOWN_GROUPS]:
         yield Text(

@@ -18,7 +18,7 @@ from rmqstore.cli.printing.quantities import many, printable
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, topic_map
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
-from rmqstore.errors import BadRow, NotReadable, UsageError
+from rmqstore.errors import BadRow, NotReadable, UsageError, about
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
@@ -321,7 +321,7 @@ def _read_list(path: Path) -> dict[Place, bool]:
     try:
         text = LOCAL.read_small(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
     rows: list[tuple[int, Any]]
     if path.suffix.lower() == ".csv":
         try:
@@ -476,6 +476,6 @@ def _state(topic: TopicResult) -> str:
 def _reasons(found: Sendings, state: str) -> Iterator[str]:
     reasons = [(count, reason) for (of, reason), count in found.reasons.most_common() if of == state]
     for count, reason in reasons[:_SHOWN]:
-        yield f"  {count:,}: {printable(reason)}"
+        yield Placed("  {count:,}: {reason}", count=count, reason=printable(reason))
     if len(reasons) > _SHOWN:
         yield Text("  … and {reasons}", reasons=many(len(reasons) - _SHOWN, "more reason"))

@@ -137,5 +137,5 @@ def _tell(out: Output, read: Read, *, several: bool) -> int:
             out.note(f"{label}:")
         code = max(code, tell_damage(out, damage))
     for words in read.missing:
-        out.note(f"warning: {words}")
+        out.note(Text("warning: {words}", words=words))
     return 4 if read.missing else code

@@ -15,7 +15,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from rmqstore.errors import BadBrokerConfig, NotReadable
+from rmqstore.errors import BadBrokerConfig, NotReadable, about, reason
 from rmqstore.files.files import LOCAL
 from rmqstore.formats.javatext import parse_java_properties
 from rmqstore.texts import Text
@@ -107,9 +107,9 @@ class BrokerConfig:
         except OSError as e:
             if e.errno == errno.EFBIG:
                 raise BadBrokerConfig(
-                    Text("{path} is not a broker.conf: {strerror}", path=path, strerror=e.strerror)
+                    Text("{path} is not a broker.conf: {strerror}", path=path, strerror=reason(e))
                 ) from None
-            raise NotReadable(f"{path}: {e.strerror or e}") from None
+            raise NotReadable(about(path, e)) from None
         if b"\0" in raw:
             raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
         text = raw.decode("utf-8", "replace")

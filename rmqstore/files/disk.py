@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists, RmqStoreError
+from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists, RmqStoreError, about
 from rmqstore.texts import Text
 
 
@@ -35,7 +35,7 @@ def is_full(error: OSError) -> bool:
 
 def explain(error: OSError, path: Path) -> RmqStoreError:
     """Return the error of this project, with advice, for an OSError on `path`."""
-    message = f"{path}: {error.strerror or error}"
+    message = about(path, error)
     if is_full(error):
         return NoSpace(
             message, Text("free space (or raise the quota or the file size limit), then run the command again")

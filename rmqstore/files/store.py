@@ -38,7 +38,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from rmqstore.errors import NotAStore, NotReadable, StoreIsLive
+from rmqstore.errors import NotAStore, NotReadable, StoreIsLive, about
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, DLEDGER_INDEX_FILE_SIZE, TIMER_LOG_FILE_SIZE, BrokerConfig
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
@@ -517,11 +517,11 @@ def recognised(store: S) -> S:
     try:
         entry = files.stat(path)
     except OSError as e:
-        raise NotReadable(f"{path}: {e.strerror or e}") from None
+        raise NotReadable(about(path, e)) from None
     if entry is None or entry.dangling:
         raise NotReadable(Text("{path}: no such file or directory", path=path))
     if entry.unreadable:
-        raise NotReadable(f"{path}: {os.strerror(errno.ELOOP)}")
+        raise NotReadable(about(path, OSError(errno.ELOOP, os.strerror(errno.ELOOP))))
     if entry.special:
         raise NotAStore(Text("{path} is neither a directory nor a file", path=path))
     try:

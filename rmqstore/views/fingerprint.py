@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.errors import NotReadable, UsageError
+from rmqstore.errors import NotReadable, UsageError, about
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store
 from rmqstore.scan.dispatch import QueueTable
@@ -162,7 +162,7 @@ def read_fingerprint(path: Path) -> StoreFingerprint:
     try:
         raw = LOCAL.read_small(path, _MAX_FILE)
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
     try:
         return _from_json(json.loads(raw))
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.backup.snapshot_store import FOR_READING, open_named
-from rmqstore.errors import NotAStore, NotReadable, UsageError
+from rmqstore.errors import NotAStore, NotReadable, UsageError, about
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import Store
@@ -87,7 +87,7 @@ def _listed(file: Path) -> Iterator[tuple[str, Path]]:
     try:
         lines = file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as e:
-        raise NotReadable(f"{file}: {getattr(e, 'strerror', None) or e}") from None
+        raise NotReadable(about(file, e)) from None
     for line in lines:
         text = line.strip()
         if text and not text.startswith("#"):
@@ -135,7 +135,7 @@ def logs_of(store: Store, what: str = "messages") -> list[tuple[str, MappedFileQ
 
 def unreadable_files(store: Store) -> list[str]:
     """Return a description of every log file that cannot be opened, whose messages are therefore not read."""
-    out = []
+    out: list[str] = []
     for _, queue, _ in logs_of(store):
         for file in queue.files:
             try:
@@ -143,7 +143,7 @@ def unreadable_files(store: Store) -> list[str]:
             except FileNotFoundError:
                 continue  # deleted by a live broker
             except OSError as e:
-                out.append(f"{store.relative(file.path)}: {e.strerror}")
+                out.append(about(store.relative(file.path), e))
         out += [
             Text("{relative}: not readable", relative=store.relative(odd.path))
             for odd in queue.odd

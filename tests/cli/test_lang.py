@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -11,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore import translations
 from rmqstore.cli import lang
-from rmqstore.cli.lang import catalogue, chinese, forms, lookup
+from rmqstore.cli.lang import catalogue, lookup
 from rmqstore.cli.lang.extract import extract
+from rmqstore.cli.printing.verify_text import fact
 from rmqstore.formats.text import columns
+from rmqstore.texts import Text, joined
 from tests.cases.case import case_names, make, options, read_case
 from tests.cli.test_report_page import broken
 from tests.command import command_names, run
-from tests.garbage import not_collected
 from tests.stores import copy_store, unpack
 
 ENGLISH = re.compile(r"(?:(?<![\w/.])[a-z][a-z'’]*[,;:]? ){3,}[a-z'’]{2,}", re.IGNORECASE)
 """Four words in a row."""
-pytestmark = pytest.mark.xdist_group("texts")  # one process parses all sources
+WORD = re.compile(r"[A-Za-z][A-Za-z'’]+")
 KEPT = re.compile(r"{\w+[^}]*}|`[^`]*`|(?<![\w-])--[a-z][a-z-]+")
 """What a translation has like its template: values, commands, options."""
 QUOTED = re.compile(r"`[^`]*`|(?<=： )?rmqstore .*|(?:'[^']*')|\"[^\"]*\"|(?:broker log|译) {3,}.*|Corruption: .*")
@@ -37,41 +38,18 @@ def _english_afterwards() -> Iterator[None]:
     lang.use("en")
 
 
-@pytest.fixture(scope="module")
-def texts() -> dict[str, translations.SourceText]:
-    with not_collected():
-        return translations.texts()
-
-
-@pytest.fixture(scope="module")
-def marking(texts: dict[str, translations.SourceText]) -> chinese.Translator:
-    """A translator that translates each English word to 译."""
-    every = {text: _marked(text) for output in texts.values() for text in (output.english, output.plural) if text}
-    for entry in catalogue.read(catalogue.TEXTS):  # for templates that code puts into an f-string
-        every.update({sentence: _marked(sentence) for sentence, _ in chinese.sentences_of(entry)})
-    counted = {text for output in texts.values() if output.plural for text in (output.english, output.plural)}
-    return chinese.Translator(every, counted)
-
-
 @pytest.fixture
-def every_text_translated(marking: chinese.Translator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Translate every text to 译, so that output in English shows a text that extractor or translator missed."""
-    monkeypatch.setattr(chinese, "translator", lambda: marking)
-    templates = [entry.english for entry in catalogue.read(catalogue.TEXTS)]
-    monkeypatch.setattr(lookup, "_texts", lambda: {text: _marked_template(text) for text in templates})
+def every_text_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Translate every text to 译, so that output in English shows a text without a template."""
+    marked = {entry.english: _marked(entry.english) for entry in catalogue.read()}
+    monkeypatch.setattr(lookup, "_texts", lambda: marked)
     monkeypatch.setenv("COLUMNS", "1000")  # so that no line is wrapped
 
 
-def _marked(english: str) -> str:
-    literals, holes = forms.parsed(english)
-    parts = ["译" if forms.WORD.search(part) else part for part in literals]
-    return parts[0] + "".join(f"{{{hole}}}{part}" for hole, part in zip(holes, parts[1:], strict=True))
-
-
-def _marked_template(template: str) -> str:
-    """Return a template of `rmqstore.texts` with 译 for its words."""
+def _marked(template: str) -> str:
+    """Return a template with 译 for its words."""
     return "".join(
-        part if part.startswith("{") else "译" if forms.WORD.search(part) else part
+        part if part.startswith("{") else "译" if WORD.search(part) else part
         for part in re.split(r"({\w+[^}]*})", template)
     )
 
@@ -79,14 +57,8 @@ def _marked_template(template: str) -> str:
 # --- the catalogue ---------------------------------------------------------------------------------------------------
 
 
-def test_every_text_has_a_translation(texts: dict[str, translations.SourceText]) -> None:
-    have = {entry.english for entry in catalogue.read() if entry.chinese}
-    missing = [f"{output.place}: {text}" for text, output in texts.items() if text not in have]
-    assert not missing, f"{len(missing)} texts without Chinese:\n" + "\n".join(missing)
-
-
 def test_every_template_has_a_translation() -> None:
-    assert [entry.english for entry in catalogue.read(catalogue.TEXTS) if not entry.chinese] == []
+    assert [entry.english for entry in catalogue.read() if not entry.chinese] == []
 
 
 def test_the_catalogue_has_the_templates_of_the_source() -> None:
@@ -95,49 +67,36 @@ def test_the_catalogue_has_the_templates_of_the_source() -> None:
         with path.open("rb") as file:
             for _, _, templates, _ in extract(file, ["Text", "Template"], (), {}):
                 found.add(templates if isinstance(templates, str) else templates[0])
-    have = {entry.english for entry in catalogue.read(catalogue.TEXTS)}
+    have = {entry.english for entry in catalogue.read()}
     assert found == have, "run make texts"
 
 
 def test_templates_keep_their_values_and_commands() -> None:
     wrong = []
-    for entry in catalogue.read(catalogue.TEXTS):
+    for entry in catalogue.read():
         kept = [set(KEPT.findall(text)) for text in (entry.english, entry.chinese)]
         wrong += [entry] if kept[0] != kept[1] else []
     assert wrong == []
 
 
-def test_every_translation_belongs_to_a_text(texts: dict[str, translations.SourceText]) -> None:
-    entries = list(catalogue.read())
-    assert [e.english for e in entries if e.english not in texts] == [], "run python -m rmqstore.translations"
-    assert [e.english for e in entries if e.plural != texts[e.english].plural] == []
+def test_catalogue_with_wrapped_lines_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "wrapped.po"
+    path.write_text(
+        '#: place\nmsgid ""\n"one \\"a\\" \\n"\n"two"\nmsgstr "一"\n"二"\n', "utf-8"
+    )  # as editors wrap lines
+    assert list(catalogue.read(path)) == [catalogue.CatalogEntry('one "a" \ntwo', "", "一二")]
 
 
-def test_translations_have_the_values_of_their_text() -> None:
-    def values(text: str) -> list[int]:
-        return sorted(forms.parsed(text)[1])
-
-    assert [e for e in catalogue.read() if values(e.chinese) != values(e.english)] == []
-
-
-def test_translations_keep_commands_and_options() -> None:
-    wrong = []
-    for entry in catalogue.read():
-        words = re.findall(r"`[^`]*`|(?<![\w-])--[a-z][a-z-]+", entry.english)
-        wrong += [(word, entry.chinese) for word in words if word not in entry.chinese]
-    assert wrong == []
-
-
-def test_catalogue_is_read_as_it_is_written(tmp_path: Path) -> None:
-    path = tmp_path / "zh.po"
-    entries = [
-        catalogue.CatalogEntry('a "b" \\ c\nd', "", "甲\n乙"),
-        catalogue.CatalogEntry("{0} file", "{0} files", "{0} 个文件"),
-    ]
-    path.write_text(catalogue.written(entries), "utf-8")
-    assert list(catalogue.read(path)) == entries
-    path.write_text('#: place\nmsgid ""\n"one "\n"two"\nmsgstr "一"\n"二"\n', "utf-8")  # editors wrap lines like this
-    assert list(catalogue.read(path)) == [catalogue.CatalogEntry("one two", "", "一二")]
+def test_every_fact_has_a_translation() -> None:
+    have = {entry.english for entry in catalogue.read()}
+    missing = set()
+    for path in Path("rmqstore/checks").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding":
+                dicts = [one for one in [*node.args, *(k.value for k in node.keywords)] if isinstance(one, ast.Dict)]
+                names = [str(ast.literal_eval(key)) for one in dicts for key in one.keys if key is not None]
+                missing |= {text for name in names if name != "run" and (text := fact(name, 1).template) not in have}
+    assert missing == set()
 
 
 # --- output of commands ----------------------------------------------------------------------------------------------
@@ -269,62 +228,29 @@ def test_english_imports_no_catalogue() -> None:
     assert done.stdout.strip() == "['rmqstore.cli.lang.as_is']"
 
 
-# --- the translator --------------------------------------------------------------------------------------------------
-
-SMALL = {
-    "{0} message": "{0} 条消息",
-    "{0} messages": "{0} 条消息",
-    "Lost": "丢失",
-    "{0} of {1}": "{1}中的 {0}",
-    "the record at {0} is damaged": "位于 {0} 的记录已损坏",
-    "Nothing was written": "没有写入任何内容",
-    "damaged": "损坏",
-}
-
-
-@pytest.mark.parametrize(
-    ("english", "expected"),
-    [
-        ("Nothing was written.", "没有写入任何内容。"),
-        ("Lost: 3 messages.", "丢失：3 条消息。"),
-        ("  the record at /data/a b is damaged", "  位于 /data/a b 的记录已损坏"),
-        ("the record at 1,024 is damaged; Nothing was written", "位于 1,024 的记录已损坏；没有写入任何内容"),
-        ("Nothing was written. Lost: 1 message.", "没有写入任何内容。丢失：1 条消息。"),
-        ("Next: rmqstore verify damaged", "Next: rmqstore verify damaged"),
-        ("`rmqstore verify damaged` (damaged)", "`rmqstore verify damaged`（损坏）"),
-        ("Order/0 damaged.txt", "Order/0 damaged.txt"),
-        ("whatever this says of it", "whatever this says of it"),
-        (", ", "，"),
-    ],
-)
-def test_sentences_are_translated_and_names_are_not(english: str, expected: str) -> None:
-    assert chinese.Translator(SMALL, {"{0} message", "{0} messages"}).line(english) == expected
-
-
-def test_columns_stay_below_each_other() -> None:
-    translator = chinese.Translator(SMALL, {"{0} messages"})
-    assert translator.line("Lost             3 messages") == "丢失             3 条消息"
+# --- texts in Chinese -------------------------------------------------------------------------------------------------
 
 
 def test_chinese_paragraph_fits_the_width() -> None:
-    translator = chinese.Translator(SMALL)
-    lines = translator.wrapped("Nothing was written. " * 9, 30, "  ", "    ")
+    lang.use("zh")
+    sentence = Text("No data will be lost.")
+    lines = lang.wrapped(joined([sentence] * 9, ""), 30, "  ", "    ")
     assert max(map(columns, lines)) <= 30
-    assert "".join(line.strip() for line in lines) == "没有写入任何内容。" * 9
+    assert "".join(line.strip() for line in lines) == "不会丢失任何数据。" * 9
     assert [line for line in lines if line.strip()[0] in "，。"] == []
-    assert [translator.line(line) for line in lines] == lines  # they are not translated again
+    assert list(map(lang.translated, lines)) == lines  # they are not translated again
 
 
 def test_brackets_and_punctuation_stay_with_their_word_at_the_end_of_a_line() -> None:
-    text = "会在此处截断日志（`CRC check failed`），并删除"
-    lines = chinese.Translator({}).wrapped(lang.AsIs(text), 18, "", "")
+    lang.use("zh")
+    lines = lang.wrapped(lang.AsIs("会在此处截断日志（`CRC check failed`），并删除"), 18, "", "")
     assert lines == ["会在此处截断日志", "（`CRC check failed`），", "并删除"]
 
 
-def test_bodies_and_properties_are_shown_as_they_are() -> None:
+def test_strings_that_are_no_texts_are_shown_as_they_are() -> None:
     lang.use("zh")
-    assert lang.translated(lang.AsIs("No data will be lost.")) == "No data will be lost."
-    assert lang.translated("No data will be lost.") == "不会丢失任何数据。"
+    assert lang.translated("No data will be lost.") == "No data will be lost."
+    assert lang.translated(Text("No data will be lost.")) == "不会丢失任何数据。"
 
 
 def test_unpacked_store_is_verified_in_chinese() -> None:

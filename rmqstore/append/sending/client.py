@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rmqstore.append.exchange import Row, message_of
-from rmqstore.errors import BadRow, CouldNotCheck, NotReadable, RmqStoreError, UsageError
+from rmqstore.errors import BadRow, CouldNotCheck, NotReadable, RmqStoreError, UsageError, about
 from rmqstore.files.files import LOCAL
 from rmqstore.formats import properties as names
 from rmqstore.formats.bodies import BatchError, BodyError, decompress, inner_messages
@@ -438,7 +438,7 @@ def _compiled(cluster: Cluster, folder: Path) -> Path:
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=_START_SECONDS, check=False)
     except OSError as error:
-        raise NotReadable(f"{compiler}: {error.strerror or error}") from error
+        raise NotReadable(about(compiler, error)) from error
     except subprocess.TimeoutExpired as error:
         raise CouldNotCheck(Text("{compiler} did not end", compiler=compiler), _ADVICE) from error
     if done.returncode:
@@ -454,7 +454,7 @@ def credentials(path: Path) -> Iterator[tuple[str, str]]:
     try:
         text = LOCAL.read_small(path, 1 << 20).decode("utf-8", "replace")
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
     for line in text.splitlines():
         words = line.split("#")[0]
         separator = ":" if ":" in words else "="

@@ -30,6 +30,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState
+from rmqstore.errors import about
 from rmqstore.files.config import (
     LARGEST,
     OFFSETS,
@@ -63,7 +64,7 @@ from rmqstore.formats.configuration import (
 )
 from rmqstore.formats.properties import SCHEDULE_TOPIC, is_lmq, is_system_topic
 from rmqstore.scan.units import unit_chunks
-from rmqstore.texts import Placed, Text, joined
+from rmqstore.texts import Text, joined
 
 JSON_FILES = (
     "topics.json",
@@ -272,9 +273,7 @@ def _bytes(files: Files, path: Path, facts: ConfigFacts) -> bytes | str:
     except (FileNotFoundError, NotADirectoryError):
         return _MISSING
     except OSError as e:
-        facts.unchecked.append(
-            Placed("{path}: {strerror}", path=path.name, strerror=e.strerror or Text("cannot be read"))
-        )
+        facts.unchecked.append(about(path.name, e))
         return _UNREADABLE
     if len(raw) > LARGEST:
         facts.unchecked.append(Text("{path}: longer than {largest} bytes, not read", path=path.name, largest=LARGEST))

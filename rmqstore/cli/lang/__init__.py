@@ -1,4 +1,4 @@
-"""The language of text for people. The code speaks English; what a terminal shows is translated here, line by line.
+"""The language of text for people. The code speaks English; what a terminal shows is translated here.
 
 Output for programs (JSON, NDJSON, CSV, metrics, plans, journals) never passes through this module. With English, the
 default, no catalogue is imported.
@@ -11,7 +11,6 @@ import os
 from collections.abc import Mapping, Sequence
 
 from rmqstore.cli.lang.as_is import AsIs as AsIs
-from rmqstore.texts import Text
 
 LANGUAGES = ("en", "zh")
 _current = "en"
@@ -51,8 +50,8 @@ def of_locale(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def translated(line: str) -> str:
-    """Return a line of text in the current language; what has no translation stays English."""
-    if _current == "en" or isinstance(line, AsIs):
+    """Return a text in the current language; strings that are no texts stay as they are."""
+    if _current == "en":
         return line
     from rmqstore.cli.lang.lookup import in_chinese
 
@@ -61,8 +60,6 @@ def translated(line: str) -> str:
 
 def wrapped(line: str, width: int, first: str, then: str) -> list[str]:
     """Translate a paragraph and break it into lines of `width` columns; the lines are not translated again."""
-    from rmqstore.cli.lang.chinese import broken, translator
+    from rmqstore.cli.lang.lookup import broken
 
-    if isinstance(line, Text | AsIs):
-        return list(map(AsIs, broken(translated(line), width, first, then)))
-    return translator().wrapped(line, width, first, then)
+    return list(broken(line, width, first, then))

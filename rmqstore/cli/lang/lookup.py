@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import string
+from collections.abc import Iterator
 from functools import cache
 
-from rmqstore.cli.lang import catalogue, chinese
+from rmqstore.cli.lang import catalogue
 from rmqstore.cli.lang.as_is import AsIs
 from rmqstore.formats.text import columns
 from rmqstore.texts import Joined, Placed, Text
@@ -27,19 +28,38 @@ _PUNCTUATION = {
 }
 _BETWEEN = re.compile("|".join([r"\.$", *map(re.escape, sorted(_PUNCTUATION.keys() - {"."}, key=len, reverse=True))]))
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
+_TOKEN = re.compile(  # what a line keeps together: a word or a wide character, with its brackets and punctuation
+    r"\s+|[（“「『《]*(?:`[^`]*`|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`)"
+    r"[，。；：、）！？”’」』》…,.;:)]*"
+)
 
 
 def in_chinese(text: str) -> str:
-    """Return a text in Chinese; other strings are recognized, until all texts keep their template."""
-    if isinstance(text, AsIs):
-        return text
+    """Return a text in Chinese; names, and other strings that are no texts, stay as they are."""
     if isinstance(text, Placed):
         return _laid_out(text)
     if isinstance(text, Joined):
         return _list(text)
     if not isinstance(text, Text) or (template := _texts().get(text.template)) is None:
-        return chinese.translator().line(str(text)) if chinese.has_words(text) else text
+        return text
     return _filled(template, text) if text.values else template
+
+
+def broken(text: str, width: int, first: str, then: str) -> Iterator[AsIs]:
+    """Translate a paragraph and break it; wide characters take two columns, and may begin a line."""
+    line = first
+    empty = True
+    for token in _TOKEN.findall(in_chinese(text)):
+        if token.isspace():
+            line += "" if empty else " "
+            continue
+        if not empty and columns(line + token) > width:
+            yield AsIs(line.rstrip())
+            line = then
+        line += token
+        empty = False
+    if not empty:
+        yield AsIs(line.rstrip())
 
 
 def spaced(left: str, right: str) -> str:
@@ -113,4 +133,4 @@ def _fields(template: str) -> list[tuple[str, str | None, str | None, str | None
 
 @cache
 def _texts() -> dict[str, str]:
-    return {entry.english: entry.chinese for entry in catalogue.read(catalogue.TEXTS) if entry.chinese}
+    return {entry.english: entry.chinese for entry in catalogue.read() if entry.chinese}

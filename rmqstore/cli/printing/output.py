@@ -25,7 +25,7 @@ from rmqstore.cli import lang
 from rmqstore.cli.printing.json_text import json_bytes as json_bytes
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.quantities import columns, wrapped
-from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError
+from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError, reason
 from rmqstore.files.disk import real_path, start_writing
 from rmqstore.formats.text import CONTROLS
 from rmqstore.texts import Text
@@ -260,7 +260,7 @@ def _opened(building: Path, path: Path) -> BinaryIO:
             os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         return file
     except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
-        why = Text("no such directory") if isinstance(e, FileNotFoundError) else e.strerror or str(e)
+        why = Text("no such directory") if isinstance(e, FileNotFoundError) else reason(e)
         raise NotReadable(
             Text("{path} cannot be written: {why}", path=path, why=why), Text("write the output elsewhere")
         ) from e
@@ -528,7 +528,7 @@ class Output:
             return
         import signal
 
-        before = signal.signal(signal.SIGALRM, lambda *_: warn(f"note: {what} …"))
+        before = signal.signal(signal.SIGALRM, lambda *_: warn(Text("note: {what} …", what=what)))
         signal.setitimer(signal.ITIMER_REAL, _SILENCE)
         try:
             yield

@@ -29,7 +29,7 @@ from rmqstore.texts import Placed, Text, joined
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
 _SEVERITY_WORDS = {Severity.ERROR: Text("ERROR"), Severity.WARNING: Text("WARNING"), Severity.NOTE: Text("NOTE")}
-FACT_WORDS = {"stored": Text("recorded CRC"), "computed": Text("computed CRC")}
+_FACT_WORDS = {"stored": "recorded CRC", "computed": "computed CRC"}
 """Facts whose name alone is not clear."""
 _INDENT = "  "
 _NEXT = "      "  # below the command of a line `Next: rmqstore …`
@@ -103,7 +103,7 @@ def _verdict(report: Report) -> tuple[str, str]:
     counts = problem_counts(report)
     problems = sum(counts.values())
     if report.clean and report.fillers and not _start_drops(report):
-        fillers = " and ".join(row.text() for row in report.fillers)
+        fillers = joined((row.text() for row in report.fillers), " and ")
         state = Text(
             "The log holds {fillers} in place of lost messages. Nothing else is wrong with this store.", fillers=fillers
         )
@@ -353,11 +353,16 @@ _TIMES = ("timestamp", "_time", "youngest", "before", "end_of_log")
 
 def facts_of(finding: Finding) -> str:
     """Return the facts of a finding in words."""
-    return ", ".join(
-        f"{FACT_WORDS.get(name) or name.replace('_', ' ')} {_fact(_meaning(finding, name), value)}"
+    return joined(
+        fact(name, _fact(_meaning(finding, name), value))
         for name, value in finding.facts.items()
         if name != "run"  # shown as the cure
     )
+
+
+def fact(name: str, value: Fact) -> Text:
+    """Return a fact with its name in words; `cli/lang/outside.py` lists the templates."""
+    return Text(f"{_FACT_WORDS.get(name) or name.replace('_', ' ')} {{value}}", value=value)
 
 
 def _meaning(finding: Finding, name: str) -> str:

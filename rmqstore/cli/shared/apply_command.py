@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.printing.output import Output, tell_error, warn
-from rmqstore.errors import AppliedUnchecked, BrokenPlan, NotReadable, Refused, RmqStoreError, UsageError
+from rmqstore.errors import AppliedUnchecked, BrokenPlan, NotReadable, Refused, RmqStoreError, UsageError, about
 from rmqstore.files.disk import real_path
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
@@ -90,7 +90,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
     try:
         text = LOCAL.read_small(path, _MAX_PLAN)
     except OSError as error:
-        raise NotReadable(f"{path}: {error.strerror or error}") from error
+        raise NotReadable(about(path, error)) from error
     if roots is None:
         logs = [d for d in store.commitlog_directories if store.files.is_directory(d)]
         roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
@@ -137,7 +137,7 @@ def plan_change(
         watched = replace(options, progress=progress.add)
         look, verified, made, outcome = examine_and_plan(store, watched, plan, keep_units=keep_units, cures=cures)
     if verified.report.live:
-        out.note(f"note: {NOTE}")
+        out.note(Text("note: {note}", note=NOTE))
     made = with_before(made, look, verified.report)
     return Change(schema, look, made, verified.report, wrote_positions(verified), options, outcome)
 
@@ -410,8 +410,8 @@ def _refusal_lines(store: str, refusals: Iterable[MigrationRefusal]) -> Iterator
     yield Text("Refused: {store} cannot be migrated as it is. Nothing was written.", store=store)
     for refusal in refusals:
         yield ""
-        yield f"  {refusal.reason}"
-        yield f"    -> {refusal.advice}"
+        yield Placed("  {reason}", reason=refusal.reason)
+        yield Placed("    -> {advice}", advice=refusal.advice)
 
 
 def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
@@ -425,9 +425,9 @@ def _left_lines(report: Report, plan: Plan) -> Iterator[str]:
     yield Text("Verified again. Problems that remain:")
     for code, count in left.items():
         why, do = said.get(code, ("", ""))
-        yield f"  {code} x {count:,}{': ' if why else ''}{why}"
+        yield Placed("  {code} x {count:,}{why}", code=code, count=count, why=Placed(": {why}", why=why) if why else "")
         if do:
-            yield f"    -> {do}"
+            yield Placed("    -> {do}", do=do)
     yield from _unchecked(report)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.errors import UsageError
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.cli.printing.output import Output
@@ -123,7 +123,7 @@ def note_no_message(out: Output, selection: Selection, logs: Iterable[Log], word
 def note_no_match(out: Output, word: str, selection: Selection, places: Iterable[str]) -> None:
     """Write to stderr that nothing was found, and what was searched."""
     wanted = joined(_words(selection))
-    where = ", ".join(places)
+    where = joined(places)
     if not where:
         out.note(Text("note: no {word} found: the store has no log with any", word=word))
         return
@@ -146,7 +146,7 @@ def _words(selection: Selection) -> Iterator[str]:
         (Text("message id"), sorted(selection.msg_ids)),
     ):
         if values:
-            yield f"{name} {' or '.join(values)}"
+            yield Placed("{name} {values}", name=name, values=joined(values, " or "))
     if selection.since is not None:
         yield Text("stored at or after {since}", since=time_text(selection.since))
     if selection.until is not None:

@@ -18,7 +18,15 @@ LANG: dict[str, Any] = {
         "Language of text and help (default: by LC_ALL, LC_MESSAGES or LANG). JSON, NDJSON and CSV are English."
     ),
 }
+_WITH_VALUES: dict[str, Text] = {}
+"""Help of options that has values, by its English: click keeps only a string."""
 lang_option = click.option("--lang", **LANG)
+
+
+def kept(words: Text) -> Text:
+    """Return help of an option, and keep its template for the help in Chinese."""
+    _WITH_VALUES[words] = words
+    return words
 
 
 class Context(click.Context):
@@ -50,10 +58,10 @@ class _Formatter(click.HelpFormatter):
     """Translates help, and breaks lines by the width of their characters."""
 
     def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
-        super().write_usage(prog, args, lang.translated("Usage") + "：")
+        super().write_usage(prog, args, lang.translated(Text("Usage")) + "：")
 
     def write_heading(self, heading: str) -> None:
-        self.write(f"{'':>{self.current_indent}}{lang.translated(heading)}：\n")
+        self.write(f"{'':>{self.current_indent}}{lang.translated(Text(heading))}：\n")
 
     def write_text(self, text: str) -> None:
         indent = " " * self.current_indent
@@ -92,7 +100,7 @@ def _with_notes(text: str) -> Text:
     """Return the help of an option; click has appended its default, and whether it is required, in brackets."""
     words, bracket, notes = text.rpartition(" [")
     if not bracket or not notes.endswith("]"):
-        return Text(text)
+        return _WITH_VALUES.get(text) or Text(text)
     parts = (note.partition(": ") for note in notes[:-1].split("; "))
     shown = [Text("default: {default}", default=value) if value else Text(name) for name, _, value in parts]
-    return Placed("{words} [{notes}]", words=Text(words), notes=joined(shown, "; "))
+    return Placed("{words} [{notes}]", words=_WITH_VALUES.get(words) or Text(words), notes=joined(shown, "; "))

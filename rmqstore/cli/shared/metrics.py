@@ -14,6 +14,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.options import FILE
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.backup.manifest import Manifest
@@ -52,7 +53,7 @@ class Sample(NamedTuple):
 
 def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return the option --metrics."""
-    words = "Also write metrics for Prometheus's textfile collector to FILE, which must be named *.prom."
+    words = Text("Also write metrics for Prometheus's textfile collector to FILE, which must be named *.prom.")
     return click.option("--metrics", type=FILE, metavar="FILE", help=words)(function)
 
 
@@ -68,7 +69,9 @@ class Metrics:
             self._target.keep_out_of(store)
             self._target.check()
             if path.suffix != ".prom":
-                out.note(f"note: the textfile collector ignores {path}: it reads only files named *.prom")
+                out.note(
+                    Text("note: the textfile collector ignores {path}: it reads only files named *.prom", path=path)
+                )
 
     def write(self, samples: Iterable[Sample], exit_code: int) -> None:
         """Write samples, and those that all commands have. Errors: NotReadable, OSError."""

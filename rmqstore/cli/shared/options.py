@@ -28,7 +28,7 @@ from click.shell_completion import CompletionItem
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import UTC_KEY, Size, Time
 from rmqstore.cli.shared.filters import FilterOptions
-from rmqstore.cli.shared.help_pages import LANG, Context, paged
+from rmqstore.cli.shared.help_pages import LANG, Context, kept, paged
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
 from rmqstore.files.disk import real_path
@@ -264,7 +264,7 @@ def command(
 def broker_option(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --broker, which becomes a part of `work`."""
     words = Text("Broker version whose start-up to forecast ({versions}).", versions=VERSIONS)
-    return click.option("--broker", metavar="VERSION", help=words)(function)
+    return click.option("--broker", metavar="VERSION", help=kept(words))(function)
 
 
 def gathered(name: str, kind: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
@@ -367,7 +367,7 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
     if formats:
         otherwise = Text("a table on a terminal, NDJSON otherwise") if as_table else Text("NDJSON on stdout")
         words = Text("Output format (default: by the name of FILE; {otherwise}).", otherwise=otherwise)
-        out.append(_option("--format", type=click.Choice(formats), help=words))
+        out.append(_option("--format", type=click.Choice(formats), help=kept(words)))
     if report or formats:
         words = Text("Write to FILE (atomically) instead of stdout.")
         out.append(_option("-o", "--output", type=FILE, metavar="FILE", help=words))

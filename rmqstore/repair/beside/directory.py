@@ -15,7 +15,7 @@ from rmqstore.checks.beside.directory import in_wrong_place
 from rmqstore.checks.misplaced_files import CODES, COPY
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
-from rmqstore.errors import NotReadable, Refused
+from rmqstore.errors import NotReadable, Refused, reason
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store
@@ -142,7 +142,7 @@ def _data_end(files: Files, path: Path) -> int:
     try:
         opened = files.open(path)
     except OSError as error:
-        raise NotReadable(Text("{path} cannot be read: {strerror}", path=path, strerror=error.strerror)) from error
+        raise NotReadable(Text("{path} cannot be read: {strerror}", path=path, strerror=reason(error))) from error
     with opened:
         return opened.data_end(opened.length)
 

@@ -104,7 +104,7 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
 
 
 def _describe_decisions(plan: Plan) -> Iterator[str]:
-    yield from (f"Note: {note}" for note in plan.notes)
+    yield from (Text("Note: {note}", note=note) for note in plan.notes)
     yield from (Text("Needs a decision: {decision}", decision=decision) for decision in plan.decisions)
     if plan.decisions and not plan.empty:  # an empty plan has nothing to accept
         yield (
@@ -135,7 +135,9 @@ def _describe_damaged(rows: list[Mapping[str, Json]]) -> Iterator[str]:
             offset=row.get("offset"),
         )
         names = (("keys", "keys"), (Text("unique key"), "unique_key"))
-        keys = "".join(f", {word} {row[name]!r}" for word, name in names if row.get(name))
+        keys = joined(
+            (Placed(", {word} {key!r}", word=word, key=row[name]) for word, name in names if row.get(name)), ""
+        )
         time = row.get("store_timestamp")
         yield (
             Placed("  {place}{keys}", place=place, keys=keys)
@@ -251,7 +253,10 @@ def _describe_fillers(rows: list[Mapping[str, Json]]) -> Iterator[str]:
         found = queues.setdefault(f"{row.get('topic')}/{row.get('queue_id')}", [])
         found += [offset] if isinstance(offset, int) else []
     for (names, marked), queues in sorted(places.items(), key=lambda item: not item[0][0])[:_LISTED]:
-        shown = [f"{queue} {_offsets(found)}" for queue, found in list(queues.items())[:_PLACES]]
+        shown = [
+            Placed("{queue} {offsets}", queue=queue, offsets=_offsets(found))
+            for queue, found in list(queues.items())[:_PLACES]
+        ]
         more = Text(" and {queues}", queues=many(len(queues) - _PLACES, "more queue")) if len(queues) > _PLACES else ""
         mark = Text("not marked, bytes only") if marked == "bytes only" else Text("marked by {marked}", marked=marked)
         yield Placed(
@@ -414,8 +419,8 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
         yield Text("This plan does not repair:")
     for code, row in rows.items():
         if isinstance(row, Mapping):
-            yield f"  {code} x {row.get('count')}: {row.get('why')}"
-            yield f"    -> {row.get('do')}"
+            yield Placed("  {code} x {count}: {why}", code=code, count=row.get("count"), why=row.get("why"))
+            yield Placed("    -> {do}", do=row.get("do"))
 
 
 def _describe_outcome(plan: Plan) -> Iterator[str]:
@@ -429,7 +434,10 @@ def _describe_outcome(plan: Plan) -> Iterator[str]:
     if isinstance(unchecked, Sequence) and unchecked and not numbers:
         left = Text("no problems, but not everything can be checked")
     yield ""
-    then = Placed("{left}. {rstrip}.", left=left, rstrip=str(row.get("verdict")).rstrip("."))
+    verdict = row.get("verdict")
+    if not isinstance(verdict, Text):  # the plan was read from a file
+        verdict = str(verdict).rstrip(".")
+    then = Placed("{left}. {verdict}.", left=left, verdict=verdict)
     yield (
         Text("After this repair: {then}", then=then)
         if "strategy" in plan.facts
@@ -438,7 +446,7 @@ def _describe_outcome(plan: Plan) -> Iterator[str]:
 
 
 def _with_why(line: str, why: str) -> str:
-    return f"{line} ({why})" if why else line
+    return Placed("{line} ({why})", line=line, why=why) if why else line
 
 
 def _describe_step(step: Step) -> str:
