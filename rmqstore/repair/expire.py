@@ -205,7 +205,7 @@ def _take(draft: PlanBuilder, queue: MappedFileQueue, decision: Decision, body_o
     for file in queue.files:
         why = reasons.get(str(file.path))
         if why is not None:
-            draft.discard(file.path, str(why.value))
+            draft.discard(file.path, Text(why.value))
             queues, size = _inside(file, body_offset)
             draft.lose(queues, size)
 
@@ -341,9 +341,11 @@ def _explain(
         for why in Why:
             if reasons[why]:
                 note(
-                    Text("{name}: {reasons} files kept: {why}", name=name, reasons=reasons[why], why=why.value)
+                    Text("{name}: {reasons} files kept: {why}", name=name, reasons=reasons[why], why=Text(why.value))
                     if reasons[why] > 1
-                    else Text("{name}: {reasons} file kept: {why}", name=name, reasons=reasons[why], why=why.value)
+                    else Text(
+                        "{name}: {reasons} file kept: {why}", name=name, reasons=reasons[why], why=Text(why.value)
+                    )
                 )
         if decision.rounds > 1:
             batch, apart = (rules.batch, "10 s") if name == "commitlog" else (BATCH, "0.1 s")

@@ -261,7 +261,7 @@ class _ConfigCheck:
         if read.text is None or not rejected:
             return
         first = next(iter(rejected.values()))
-        facts: dict[str, Fact] = {"syntax": first.value, "versions": ", ".join(rejected)}
+        facts: dict[str, Fact] = {"syntax": Text(first.value), "versions": joined(Text(r.value) for r in rejected)}
         self.findings.add(Finding(codes.CFG_SYNTAX, queue, name, read.text.used[first], 0, facts))
 
 
