@@ -96,6 +96,8 @@ class VersionAnswer:
 
 def _without_subject(sentence: str, version: str) -> str:
     """Return what RocketMQ would do, as the sentence says it; `cli/lang/outside.py` lists the templates."""
+    if isinstance(sentence, Joined):
+        return joined((_without_subject(sentence.parts[0], version), *sentence.parts[1:]), sentence.template)
     if isinstance(sentence, Text) and sentence.template.startswith(_SUBJECT):
         return Text(sentence.template.removeprefix(_SUBJECT), **sentence.values)
     return sentence.partition(f"RocketMQ {version} ")[2] or sentence

@@ -362,15 +362,15 @@ class Report:
 
     def _versions(self, rows: list[VersionRange]) -> str:
         """Name ranges of versions; adjacent ones, which differ in more than their outcome, as one."""
-        joined: list[VersionRange] = []
+        ranges: list[VersionRange] = []
         for before, row in itertools.pairwise([None, *self.brokers]):
             if row not in rows:
                 continue
-            if joined and before in rows:
-                joined[-1] = replace(joined[-1], newest=row.newest)
+            if ranges and before in rows:
+                ranges[-1] = replace(ranges[-1], newest=row.newest)
             else:
-                joined.append(row)
-        return " and ".join(row.versions for row in joined)
+                ranges.append(row)
+        return joined((row.versions for row in ranges), " and ")
 
     def _wrote_main(self) -> bool:
         """Return whether the version of `broker` can have written the store, or it is unknown which one has."""
