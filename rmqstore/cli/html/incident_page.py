@@ -27,6 +27,7 @@ from rmqstore.cli.html.elements import (
     text,
 )
 from rmqstore.cli.html.store_page import real_path_of, run_facts, unchecked, versions
+from rmqstore.cli.lang import translated
 from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.printing.verify_text import repair_commands, verdict_sentence
 from rmqstore.repair.journal.folder import State
@@ -383,7 +384,7 @@ def _done(found: Incident) -> Iterator[Html]:
         return
     yield heading(Text("What was done") if found.in_effect else Text("What was planned"))
     for line in describe(found.plan, grouped=True):
-        yield paragraph(line.strip(), cls="below" if line.startswith(" ") else "")
+        yield paragraph(translated(line).strip(), cls="below" if line.startswith(" ") else "")
     if found.later:
         yield paragraph(Text("Changed again since, by {repairs}:", repairs=many(len(found.later), "later repair")))
         yield element("ul", *(element("li", shown(name)) for name in found.later))
