@@ -73,7 +73,7 @@ def test_the_broker_conf_of_a_store_is_used_and_named(settings: Path, tmp_path: 
         ("stores = 3\n", "`stores` must be a table"),
         ("jobs = \n", "Invalid value"),
         ("jobs = 0\n", "0 is not in the range"),
-        ('jobs = "many"\n', "not a valid integer range"),
+        ('jobs = "many"\n', "not a valid integer"),
     ],
 )
 def test_a_wrong_setting_is_wrong_usage(settings: Path, text: str, said: str) -> None:

@@ -51,7 +51,7 @@ def test_short_damage_is_refused_until_a_message_is_given_up_for_it(name: str, t
     assert filler.length == gone.size + 61
     assert (result.given_up, result.loss.messages, result.loss.queues) == (1, 1, {f"{gone.slot[0]}/{gone.slot[1]}": 1})
     assert (result.refusals, result.decisions) == ((), ())
-    assert "a good message is given up" in result.notes[0]
+    assert "a good message is sacrificed" in result.notes[0]
     done = apply(store, result)
     (kept,) = (done / "lost+found").iterdir()
     assert gone.message.body in kept.read_bytes()
@@ -73,7 +73,7 @@ def test_plan_and_json_list_the_merged_messages(tmp_path: Path) -> None:
     assert any("--merge-neighbours" in note for note in notes)
     text = run("recover", str(store), "--merge-neighbours").output
     assert "Lost: 1 message of 1 topic" in text
-    assert "a good message is given up" in text
+    assert "a good message is sacrificed" in text
     assert "1 visible filler in place of lost messages; consumer groups that have not read there yet:" in text
     assert "(marked by property)" in text
     done = run_json("recover", str(store), "--merge-neighbours", "--apply", exit_code=0)
