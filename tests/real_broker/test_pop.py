@@ -49,9 +49,12 @@ def acknowledge(broker: WholeBroker, messages: list[PoppedMessage]) -> None:
 
 def will_be_delivered(store: Path, keys: str) -> bool | None:
     """Return what `find` says of a message and its copies in the retry topic; None if the store does not tell."""
-    said = set()
+    said: set[bool | str] = set()
     answer: Any = run_json("find", str(store), keys, exit_code=0)
     for message in answer["messages"]:
+        if message["consumers"] is None:  # a kill while consumerOffset.json was written
+            said.add("unknown")
+            continue
         mine = [one for one in message["consumers"] if one["group"] == GROUP]
         state = mine[0]["pop"]["state"] if mine and mine[0].get("pop") else None
         if state != "returned":  # its copy tells
