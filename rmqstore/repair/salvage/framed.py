@@ -304,12 +304,7 @@ class FramedRecords:
                 log,
                 at,
                 new,
-                Text(
-                    "it belongs to {topic}/{queue_id} at {queue_offset}",
-                    topic=slot.topic,
-                    queue_id=slot.queue_id,
-                    queue_offset=slot.queue_offset,
-                ),
+                _belongs_to(slot),
                 queues,
             )
 
@@ -379,12 +374,7 @@ class FramedRecords:
             log,
             at,
             new,
-            Text(
-                "it belongs to {topic}/{queue_id} at {queue_offset}",
-                topic=slot.topic,
-                queue_id=slot.queue_id,
-                queue_offset=slot.queue_offset,
-            ),
+            _belongs_to(slot),
             queues,
         )
         return True
@@ -414,12 +404,7 @@ class FramedRecords:
         if new is None or new == raw or offset in self._placed:
             return new is not None
         self._placed.add(offset)
-        reason = Text(
-            "it belongs to {topic}/{queue_id} at {queue_offset}",
-            topic=slot.topic,
-            queue_id=slot.queue_id,
-            queue_offset=slot.queue_offset,
-        )
+        reason = _belongs_to(slot)
         self._change(log, offset, new, reason, [(slot.topic, slot.queue_id)])
         return True
 
@@ -495,14 +480,7 @@ class FramedRecords:
                     )
                 )
             elif new != raw:
-                reasons.append(
-                    Text(
-                        "it belongs to {topic}/{queue_id} at {queue_offset}",
-                        topic=slot.topic,
-                        queue_id=slot.queue_id,
-                        queue_offset=slot.queue_offset,
-                    )
-                )
+                reasons.append(_belongs_to(slot))
                 queues |= {(message.topic_text, message.queue_id), (slot.topic, slot.queue_id)}
         if new is None:
             return
@@ -733,3 +711,12 @@ def _strongest(proofs: set[DamagedPart]) -> DamagedPart:
 def open_codes(draft: PlanBuilder) -> frozenset[str]:
     """Return the problems that verify still finds because such messages stay damaged."""
     return frozenset(code for kind in _KINDS if kind.fact in draft.facts for code in kind.codes)
+
+
+def _belongs_to(slot: QueueSlot) -> Text:
+    return Text(
+        "it belongs to {topic}/{queue_id} at {queue_offset}",
+        topic=slot.topic,
+        queue_id=slot.queue_id,
+        queue_offset=slot.queue_offset,
+    )
