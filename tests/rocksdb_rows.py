@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import struct
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -120,3 +121,4 @@ def without_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Simulate a machine without the extra `rocksdb`."""
     assert importlib.import_module("rmqstore.files.rocksdb.database")
     monkeypatch.setattr("rmqstore.files.rocksdb.database.find_spec", lambda name: None)
+    monkeypatch.setattr("rmqstore.files.rocksdb.database._open", OrderedDict())  # an earlier test may have opened it
