@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -129,14 +130,26 @@ def _empty_last_file(tmp_path: Path) -> Path:
 def test_headline_begins_with_the_version_that_wrote_the_store_if_it_would_not_start(tmp_path: Path) -> None:
     store = _empty_last_file(tmp_path)
     headline = _headline(store)
-    assert headline.startswith("RocketMQ 4.9.3 to 5.1.1, by its files the writer of this store, would not start")
+    assert headline.startswith("RocketMQ 4.9.3 to 5.1.1 (may have written this store) would not start")
     assert "RocketMQ 5.4.0 would start and lose nothing." in headline
     brokers = run_json("verify", str(store), exit_code=1)["brokers"]
     assert isinstance(brokers, list)
     rows = {row["oldest"]: row for row in brokers}
     assert rows["4.9.3"]["wrote"] and not rows["4.9.3"]["starts"] and rows["4.9.3"]["exit_code"] == 253
     assert rows["5.1.3"]["starts"] and rows["5.1.3"]["newest"] == "5.5.1" and not rows["5.1.3"]["wrote"]
-    assert "by its files the writer" in run("verify", "-q", str(store)).stdout
+    assert "(may have written this store) would not start" in run("verify", "-q", str(store)).stdout
+
+
+def test_headline_names_no_older_version_if_the_newest_that_may_have_written_the_store_behaves_alike(
+    tmp_path: Path,
+) -> None:
+    """4.9.2 starts, with the shorter file left out; 5.1.1 and 5.4.0 do not start."""
+    store = copy_store("4.9.7-clean", tmp_path)
+    last = max((store / "commitlog").iterdir())
+    os.truncate(last, 32_768)
+    headline = _headline(store)
+    assert headline.startswith("RocketMQ 5.4.0 would not start")
+    assert "4.9.2 would never deliver 30 messages" in headline
 
 
 def test_broker_narrows_the_answer_to_one_version(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -250,6 +250,11 @@ class VersionRange:
         return low <= number <= high
 
 
+def wrote_words(rows: Sequence[VersionRange]) -> str:
+    """Return what `wrote` of a row means beside the other rows."""
+    return Text("wrote this store") if sum(row.wrote for row in rows) == 1 else Text("may have written this store")
+
+
 @dataclass(slots=True)
 class QueueState:
     """Minimum and maximum offset of a consume queue for its readers, and the maximum according to the log."""
@@ -332,21 +337,10 @@ class Report:
     def headline(self) -> str:
         """The verdict; before it the version that wrote the store if its start ends otherwise, after it all others."""
         rows = self.differing
-        first = [row for row in rows if row.wrote and not self._wrote_main()]
-        lead = joined(
-            (
-                Text(
-                    "RocketMQ {versions}, by its files the writer of this store, {words}. ",
-                    versions=row.versions,
-                    words=row.words,
-                )
-                for row in first[-1:]
-            ),
-            "",
-        )
+        writer = self._writer_first(rows)
         groups: dict[str, list[VersionRange]] = {}
         for row in rows:
-            if row not in first[-1:]:
+            if row is not writer:
                 groups.setdefault(row.outcome, []).append(row)
         others = joined(
             (
@@ -356,6 +350,14 @@ class Report:
             ". ",
         )
         verdict = self.verdict.rstrip(".") if self.verdict.endswith(".") else self.verdict
+        lead: str = ""
+        if writer is not None:
+            lead = Text(
+                "RocketMQ {versions} ({wrote}) {words}. ",
+                versions=writer.versions,
+                wrote=wrote_words(self.brokers),
+                words=writer.words,
+            )
         return Placed("{lead}{verdict}", lead=lead, verdict=verdict) + (
             Placed(". {others}", others=others) if others and verdict else others
         )
@@ -372,12 +374,13 @@ class Report:
                 ranges.append(row)
         return joined((row.versions for row in ranges), " and ")
 
-    def _wrote_main(self) -> bool:
-        """Return whether the version of `broker` can have written the store, or it is unknown which one has."""
+    def _writer_first(self, differing: list[VersionRange]) -> VersionRange | None:
+        """Return the newest versions that may have written the store if `broker` is not one of them and they differ."""
         version = str((self.broker or {}).get("version") or "")
-        return not any(row.wrote for row in self.brokers) or any(
-            row.wrote and row.includes(version) for row in self.brokers
-        )
+        wrote = [row for row in self.brokers if row.wrote]
+        if not wrote or any(row.includes(version) for row in wrote):
+            return None
+        return wrote[-1] if wrote[-1] in differing else None
 
     @property
     def filler_notes(self) -> list[str]:

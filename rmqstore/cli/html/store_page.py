@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqstore import __version__
-from rmqstore.checks.problems.report import Finding, next_command, store_words
+from rmqstore.checks.problems.report import Finding, next_command, store_words, wrote_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.cli.html.elements import (
     POP_WORDS,
@@ -159,11 +159,11 @@ def versions(brokers: Iterable[VersionRange], title: str = Text("The next broker
         return
     yield heading(title)
     titles = ("RocketMQ", Text("starts"), Text("messages lost"), Text("what happens"))
-    yield from HtmlTable(titles, ("", "", "n", "long")).pieces(map(_version, rows))
+    yield from HtmlTable(titles, ("", "", "n", "long")).pieces(_version(row, wrote_words(rows)) for row in rows)
 
 
-def _version(row: VersionRange) -> list[str]:
-    signs = [word for word, is_so in ((Text("wrote this store"), row.wrote), (Text("asked for"), row.named)) if is_so]
+def _version(row: VersionRange, wrote: str) -> list[str]:
+    signs = [word for word, is_so in ((wrote, row.wrote), (Text("asked for"), row.named)) if is_so]
     marks = (Html(f" {element('span', sign, cls='mark')}") for sign in signs)
     name = Html(f"{text(row.versions)}{joined(marks)}")
     lost = shown(f"{row.messages_lost:,}") if row.starts else shown("–")

@@ -19,6 +19,7 @@ from rmqstore.checks.problems.report import (
     option_of,
     problem_counts,
     store_words,
+    wrote_words,
 )
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
@@ -264,9 +265,9 @@ def _versions(report: Report, width: int) -> Iterator[Styled]:
             Text("brokers"), Text("all versions, {versions}, would do the same", versions=rows[0].versions), width
         )
         return
-    words = Text("wrote this store") if sum(row.wrote for row in rows) == 1 else Text("may have written this store")
+    wrote = wrote_words(rows)
     for i, row in enumerate(rows):
-        who = Placed("{versions} ({words})", versions=row.versions, words=words) if row.wrote else row.versions
+        who = Placed("{versions} ({wrote})", versions=row.versions, wrote=wrote) if row.wrote else row.versions
         line = row.sentence(who)
         yield from _row("" if i else Text("brokers"), line, width)
 
