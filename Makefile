@@ -76,6 +76,7 @@ texts: $(FULL) ## extract the texts to translate, and bring the Chinese catalogu
 		-o build/rmqstore.pot rmqstore
 	$(BIN)/pybabel --quiet update -i build/rmqstore.pot -d rmqstore/cli/lang -D rmqstore -l zh -w 0 --omit-header \
 		--no-fuzzy-matching --ignore-obsolete
+	@sed -i '/^#, python-.*format$$/d' rmqstore/cli/lang/zh/LC_MESSAGES/rmqstore.po # newer versions of Babel add it
 
 man: $(FULL) ## generate man/ and rmqstore/schemas/
 	$(BIN)/python -m rmqstore.manual

@@ -116,6 +116,10 @@ _DOUBT = OperatorTask(
 )
 _NO_MESSAGE = Text("no message in the log has some queue offsets; consumers get the message before them again")
 _STRAY = Text("the queue offset of a record is impossible, so it gets no unit")
+_NO_TOPICS = OperatorTask(
+    Text("with a batch queue, no broker starts until config/topics.json says that its topic has one"),
+    Text("restore config/topics.json, then run this command again"),
+)
 _PARTS: Mapping[str, str] = {
     "cq": Text("the consume queues"),
     "index": Text("the index"),
@@ -162,6 +166,8 @@ def _without_proof(draft: PlanBuilder, found: Mapping[str, int]) -> Iterator[tup
         yield codes.CQ_SHIFTED, OperatorTask(_NO_MESSAGE, _RAW), sum(b - a for a, b in gaps)
     for code, count in sorted(draft.strays.items()):
         yield code, OperatorTask(_STRAY, _RAW), count
+    if codes.CFG_NO_TOPICS in found and codes.BCQ_MISSING_UNIT in found:
+        yield codes.BCQ_MISSING_UNIT, _NO_TOPICS, found[codes.BCQ_MISSING_UNIT]
 
 
 def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[str, Json]:

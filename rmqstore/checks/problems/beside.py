@@ -294,9 +294,10 @@ CONFIG: Rows = (
         ),
         about=(
             Text(
-                "batchconsumequeue/ has queues, but neither topics.json nor its .bak says queue.type=BatchCQ "
-                "for their topics: the broker does not start (exit 253, `The queue type of topic … should be "
-                "BatchCQ, but is SimpleCQ`). Take config/topics.json from a replica or a backup."
+                "Topics have batch queues, or messages in the log that need one, but neither topics.json nor its "
+                ".bak says queue.type=BatchCQ for them. With a queue in batchconsumequeue/, the broker does not "
+                "start (exit 253, `The queue type of topic … should be BatchCQ, but is SimpleCQ`). Without one, "
+                "it starts, but nobody gets these messages."
             )
         ),
     ),
