@@ -30,7 +30,7 @@ TOPIC = "Sent"
 def words_for(version: str, broker: WholeBroker) -> list[str]:
     """The jars of the oracle take the place of the installation's lib/."""
     home = java_classes(version).libraries[0].parent.parent
-    return ["--namesrv", broker.name_server, "--rocketmq-home", str(home), "--wait", "10"]
+    return ["--namesrv", broker.name_server, "--rocketmq-home", str(home), "--wait", "20"]
 
 
 def made_store(path: Path, count: int) -> Path:
@@ -246,6 +246,23 @@ def test_timed_messages_are_delivered_when_they_are_due(
     assert abs(int(waiting["properties"]["TIMER_OUT_MS"]) - due["later"]) <= 1_000
 
 
+@pytest.mark.slow
+@pytest.mark.other_processes
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0", "5.5.1"])
+def test_a_name_server_without_brokers_says_nothing_about_topics(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    """Its brokers have not registered yet, so that no message may count as refused."""
+    source, names = made_store(tmp_path / "source", 3), whole_broker(version, tmp_path / "unused")
+    names.start_name_server()
+    words = ["send", str(source), *words_for(version, names), "--wait", "1", "--journal", str(tmp_path / "journal")]
+    for more in (("--dry-run",), ()):
+        answer: Any = run_json(*words, *more, exit_code=4)
+        assert answer["ended"] == "no broker has registered with the name server"
+        assert answer["topics"][TOPIC]["exists"] is None
+        assert answer["refused"] == answer["unknown"] == answer["sent"] == 0
+
+
 _USER = '{"username": "rocketmq2", "password": "12345678"}'
 _PROVIDERS = "org.apache.rocketmq.auth.authentication.provider"
 _ACCOUNTS = "accounts:\n- accessKey: rocketmq2\n  secretKey: 12345678\n  whiteRemoteAddress:\n  admin: true\n"
@@ -271,10 +288,14 @@ def test_acl_refuses_wrong_keys_and_accepts_right_ones(
         }
     broker = whole_broker(version, target, **own)
     (broker.home / "conf" / "plain_acl.yml").write_text(_ACCOUNTS)
-    with broker:
+    with broker:  # a broker of 5.x registers with the name server some seconds after it serves requests
         words = ["send", str(source), *words_for(version, broker), "--journal", str(tmp_path / "journal")]
-        for secret in ("wrong678", "12345678"):
+        answers: dict[str, Any] = {}
+        for secret, exit_code in (("wrong678", 1), ("12345678", 0)):
             keys = tmp_path / secret
             keys.write_text(f"accessKey=rocketmq2\nsecretKey={secret}\n")
-            answer = run_json(*words, "--acl", str(keys), exit_code=int(secret.startswith("wrong")))
-            assert (answer["refused"], answer["sent"]) == ((20, 0) if secret.startswith("wrong") else (0, 20))
+            answers[secret] = run_json(*words, "--acl", str(keys), exit_code=exit_code)
+    wrong, right = answers["wrong678"], answers["12345678"]
+    assert (wrong["refused"], wrong["sent"]) == (20, 0)
+    assert {"CODE" in one["reason"] for one in wrong["problems"]} == {True}  # the broker's, not that of a missing topic
+    assert (right["refused"], right["sent"]) == (0, 20)

@@ -48,6 +48,7 @@ public final class Sender {
     private static final int SERVICE_NOT_AVAILABLE = 14;
     private static final int TOPIC_NOT_EXIST = 17;
     private static final int FIRST_CLIENT_CODE = 10_000; // of ClientErrorCode: no connection, no broker, no route
+    private static final String TOPIC_OF_EVERY_BROKER = "SELF_TEST_TOPIC"; // TopicConfigManager, 4.3 to 5.5
 
     private final PrintStream out;
     private final DefaultMQProducer producer;
@@ -131,8 +132,11 @@ public final class Sender {
             } catch (Exception e) {
                 why = reason(e);
                 if (isMissing(e)) {
-                    out.println("T\t" + topic + "\t0\t" + why);
-                    return;
+                    if (hasBroker()) {
+                        out.println("T\t" + topic + "\t0\t" + why);
+                        return;
+                    }
+                    why = "no broker has registered with the name server";
                 }
             }
         } while (pause(end));
@@ -146,6 +150,18 @@ public final class Sender {
             queues.put(topic, known);
         }
         return known;
+    }
+
+    /**
+     * Whether the name server knows a broker that can be written: without one, no topic exists. A 5.x broker registers
+     * up to 10 s after its start (NettyRemotingClient#getAvailableNameSrvList is empty when it first tries).
+     */
+    private boolean hasBroker() {
+        try {
+            return !producer.fetchPublishMessageQueues(TOPIC_OF_EVERY_BROKER).isEmpty();
+        } catch (MQClientException e) {
+            return false;
+        }
     }
 
     /** Whether the name server has answered that the topic does not exist, or that it has no queues to write. */
