@@ -40,7 +40,16 @@ from rmqstore.checks.beside.timer import good_units
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, QueueRange, Report
-from rmqstore.checks.row_faults import LogView, Row, RowFault, faulty_rows, first_numbers, judge_row, parse_row
+from rmqstore.checks.row_faults import (
+    LogView,
+    Row,
+    RowFault,
+    faulty_rows,
+    first_numbers,
+    have_valid_form,
+    judge_row,
+    parse_row,
+)
 from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
@@ -582,10 +591,12 @@ class _Check:
     def _chunk(self, family: str, keys: list[bytes], values: list[bytes]) -> None:
         first = first_numbers(keys)
         if family == TIMER_FAMILY:
-            pending = np.flatnonzero(first >= (self.facts.positions[family].get(TIMELINE) or 0))
-            if len(pending) < len(keys):
-                keys, values = [keys[i] for i in pending], [values[i] for i in pending]
-            self.due.append(first[pending])
+            valid = have_valid_form(family, keys, values)
+            pending = first >= (self.facts.positions[family].get(TIMELINE) or 0)
+            self.due.append(first[pending & valid])
+            wanted = np.flatnonzero(pending | ~valid)
+            if len(wanted) < len(keys):
+                keys, values = [keys[i] for i in wanted], [values[i] for i in wanted]
         right = np.ones(len(keys), dtype=np.bool_)
         for number, row, fault in faulty_rows(family, keys, values, self.log):
             right[number] = False

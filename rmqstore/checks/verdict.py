@@ -206,6 +206,7 @@ _V2 = NewerFormat(Text("records of version 2 (topic names of more than 127 bytes
 _IPV6 = NewerFormat(Text("records with IPv6 addresses"), "4.6.0")
 _BATCH = NewerFormat(Text("queues of type BatchCQ"), "5.0.0")
 _ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0")
+_SEPARATE = NewerFormat(Text("consume queues in {directory}/", directory=SEPARATE), "5.5.0")
 _LIGHT = NewerFormat(Text("light queues (%LMQ%) that are only in RocksDB"), "5.5.0")
 _CONFIG = Text("topics, groups and consumer offsets in RocksDB")
 _CONFIG_SINCE = {METADATA: "5.4.0", V2: "5.3.2"}
@@ -225,6 +226,8 @@ def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list
         found.append(_BATCH)
     if not rules.rocksdb_queues and store.kind is StoreKind.ROCKSDB:
         found.append(_ROCKSDB)
+    elif _leaves_separate_rocksdb(store, forecast):
+        found.append(_SEPARATE)
     if store.light_in_rocksdb and not rules.light_in_rocksdb and _leaves_light_queues(report, forecast):
         found.append(_LIGHT)
     database = directory_of(store, OFFSETS)
@@ -422,8 +425,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         exceptions += _deleted_words(deleted)
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
-    ignored = _leaves_dledger(store, options) or _leaves_separate_rocksdb(store, forecast)
-    taken = forecast.messages_taken or (left.gone.messages if ignored else 0)
+    taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
     return _Answer(sentence, left, newer, unserved, taken)
 
 

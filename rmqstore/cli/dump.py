@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
     """Print the units of queues, indexes or timers; return the exit code. Errors: UsageError."""
     from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
-    from rmqstore.views.dump.batches import batch_length, batch_lines, batch_rows
+    from rmqstore.views.dump.batches import UNPARSED, batch_length, batch_lines, batch_rows
     from rmqstore.views.dump.units import READERS
 
     directory = _database(store, what)
@@ -55,11 +55,14 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
         return 4
     problem = ""
     left = selection.limit
+    unparsed = 0
 
     def batches() -> Iterator[Any]:
-        nonlocal problem
+        nonlocal problem, unparsed
         try:
-            yield from READERS[what](store, selection)
+            for batch in READERS[what](store, selection):
+                unparsed += batch_length(batch) if UNPARSED in batch else 0
+                yield batch
         except CannotRead as e:
             problem = str(e)
 
@@ -88,6 +91,8 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
         found = write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
     if not found and not problem:
         note_no_match(out, Text("{what} entry", what=what), selection, [str(store.path)])
+    if unparsed:
+        out.note(Text("warning: {rows} could not be parsed", rows=many(unparsed, "row")))
     if problem:
         out.note(
             Text(
@@ -96,7 +101,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
                 problem=problem,
             )
         )
-    return 4 if problem else 0
+    return 4 if problem else 1 if unparsed else 0
 
 
 def _database(store: Store, what: str) -> str:

@@ -149,7 +149,7 @@ def recover(
             Text("--extend needs --replica") if taken.extend else Text("--heal-fillers needs --replica"),
             Text("add --replica with the store of another node, or a backup"),
         )
-    opened = open_for(out, store, config, applying)
+    opened = open_for(out, store, config.in_role(allowed.role or ""), applying)
     # without consume queues all of them are rebuilt, from the units that this pass keeps
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
     heal_options = allowed.options()

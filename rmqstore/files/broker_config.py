@@ -89,11 +89,15 @@ _MAX_FILE = 1 << 20
 
 
 class BrokerConfig:
-    """The settings of a broker: those in `given`, from a file or the caller, and defaults for all others."""
+    """The settings of a broker: those in `given`, from a file or the caller, and defaults for all others.
 
-    def __init__(self, given: Mapping[str, str] | None = None, source: str = "") -> None:
+    `named_role`: the broker's role if the caller knows it; "" takes it from the settings.
+    """
+
+    def __init__(self, given: Mapping[str, str] | None = None, source: str = "", named_role: str = "") -> None:
         self.given = dict(given or {})
         self.source = source
+        self.named_role = named_role
 
     @classmethod
     def read(cls, path: Path, version: str = "") -> BrokerConfig:
@@ -169,7 +173,11 @@ class BrokerConfig:
 
     def changed(self, settings: Mapping[str, str]) -> BrokerConfig:
         """Return the same configuration with `settings` added or replaced."""
-        return BrokerConfig({**self.given, **settings}, self.source)
+        return BrokerConfig({**self.given, **settings}, self.source, self.named_role)
+
+    def in_role(self, role: str) -> BrokerConfig:
+        """Return the same configuration of a broker in this role; "" leaves it to the settings."""
+        return BrokerConfig(self.given, self.source, role)
 
     def file_sizes(self) -> dict[str, str]:
         """Return the given settings that are sizes of store files."""
@@ -182,8 +190,8 @@ class BrokerConfig:
     @property
     def role(self) -> str:
         """The broker's role: "master", "slave", "controller", "dledger-group", "single" or "unknown"."""
-        if not self.given:
-            return "unknown"
+        if self.named_role or not self.given:
+            return self.named_role or "unknown"
         if self.bool("enableDLegerCommitLog"):
             peers = [p for p in self.text("dLegerPeers").split(";") if p.strip()]
             return "dledger-group" if len(peers) > 1 else "single"

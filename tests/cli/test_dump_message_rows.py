@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.command import run, run_json
-from tests.rocksdb_rows import need_rocksdict, without_extra
-from tests.stores import unpack
+from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
+from tests.stores import copy_store, unpack
 
 need_rocksdict()
 
@@ -73,3 +73,41 @@ def test_info_counts_rows() -> None:
     counts = run_json("info", str(unpack("5.4.0-trans-rocksdb")), exit_code=0)["rocksdbstore"]
     assert counts == {"timer": 0, "trans": 12, "index": 0}
     assert run_json("info", str(unpack("5.4.0-clean")), exit_code=0)["rocksdbstore"] is None
+
+
+UNPARSED = {  # an offset of the log or a time that a filter of valid rows, or the end of a key, would hide
+    "timer-rows": ("5.4.0-timer-rocksdb", "rocksdbstore", "timer", b"\0\1", b"x", "RDB-WRONG-ROW"),
+    "trans-rows": ("5.5.1-trans-rocksdb", "rocksdbstore", "trans", bytes(8) + b"@topic", bytes(8), "RDB-WRONG-ROW"),
+    "index-rows": ("5.5.1-index-rocksdb", "rocksdbstore", "default", b"key \xff\xfe", bytes(8), "RDB-WRONG-ROW"),
+    "pop-rows": ("5.5.1-pop-kv", "kvStore", "popState", bytes(40), b"no object", "RDB-POP-ROW"),
+    "consumequeue": ("5.5.1-rocksdb", "consumequeue", "default", b"no unit key", bytes(28), ""),
+}
+
+
+@pytest.mark.parametrize("what", UNPARSED)
+def test_rows_that_cannot_be_parsed_are_shown_and_found(what: str, tmp_path: Path) -> None:
+    name, directory, family, key, value, code = UNPARSED[what]
+    store = copy_store(name, tmp_path)
+    with opened_rows(store / directory) as database:
+        rows = database.get_column_family(family)
+        rows[key] = value
+        rows.close()
+    done = run("dump", str(store), "--what", what, "--format", "ndjson", "--from", "1000000000")
+    assert done.exit_code == 1
+    shown = [row for row in map(json.loads, done.stdout.splitlines()) if "position" not in row]
+    assert shown == [{"key_hex": key.hex(), "value_hex": value.hex()}]
+    assert "warning: 1 row could not be parsed" in done.stderr
+    report = run_json("verify", str(store), exit_code=1 if code else 0)
+    assert report["counts"] == ({code: 1} if code else {})
+    assert code or "the RocksDB has 1 key of another form" in str(report["notes"])  # no broker looks for it
+
+
+def test_an_index_row_with_a_sound_offset_and_time_is_found_by_its_form(tmp_path: Path) -> None:
+    store = copy_store("5.5.1-index-rocksdb", tmp_path)
+    last = json.loads(run("dump", str(store), "--what", "index-rows", "--format", "ndjson").stdout.splitlines()[-1])
+    with opened_rows(store / "rocksdbstore") as database:
+        rows = database.get_column_family("default")
+        place = last["commitlog_offset"].to_bytes(8, "big")
+        rows[last["hour"].to_bytes(8, "big") + b"@topic@X@id@" + place] = last["store_timestamp"].to_bytes(8, "big")
+        rows.close()
+    assert run_json("verify", str(store), exit_code=1)["counts"] == {"RDB-WRONG-ROW": 1}

@@ -1,7 +1,9 @@
 """RDB-POP-BEYOND: rows of kvStore/ that name messages which their queue does not have.
 
-A row is a message that a POP consumer has received and not acknowledged. Source: PopConsumerService#revive (RocketMQ
-5.5.1)
+RDB-POP-ROW: rows of kvStore/ that cannot be parsed, or whose keys do not fit their values.
+
+A row is a message that a POP consumer has received and not acknowledged. Source: PopConsumerService#revive and #run,
+PopConsumerRocksdbStore#scanExpiredRecords (RocketMQ 5.5.1)
 
 POP-BEYOND: check points and acknowledgements of POP that name messages which their queue does not have.
 
@@ -29,7 +31,6 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.pop import KV_DIRECTORY
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS, TIMER_TOPIC, parse_properties, tags_code
-from rmqstore.formats.text import many
 from rmqstore.formats.times import iso_utc
 from rmqstore.texts import Text
 
@@ -66,10 +67,8 @@ def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None)
             Text("{kv_directory}/: this RocksDB cannot be read: {e}", kv_directory=KV_DIRECTORY, e=e)
         )
         return count
-    if other:
-        report.unchecked.append(
-            Text("{kv_directory}/: {rows} cannot be read", kv_directory=KV_DIRECTORY, rows=many(other, "row"))
-        )
+    if other and not report.live:
+        report.findings.add(Finding(codes.RDB_POP_ROW, KV_DIRECTORY, facts={"rows": other}))
     for (topic, queue_id), rows in sorted(beyond.items()) if not report.live else ():
         facts: dict[str, Fact] = {"topic": topic, "queue_id": queue_id, "rows": rows}
         report.findings.add(Finding(codes.RDB_POP_BEYOND, f"{topic}/{queue_id}", KV_DIRECTORY, facts=facts))

@@ -365,7 +365,8 @@ CONFIG: Rows = (
                 "not have the topics: an old topics.json was restored, for instance. Consumers get `topic "
                 "not exist` until somebody creates the topics again. Their messages and queues stay until "
                 "they expire; but before 5.0, the next `mqadmin deleteTopic` of any topic deletes these "
-                "queues too (AdminBrokerProcessor#deleteTopic, 4.9.7)."
+                "queues too (AdminBrokerProcessor#deleteTopic, 4.9.7). A follower of a group that has run only "
+                "for seconds has not taken the topics from its leader yet; its next start does that."
             )
         ),
     ),
@@ -673,8 +674,9 @@ ROWS: Rows = (
         about=(
             Text(
                 "The record at the offset of a row has another size, topic, due time, store time or unique "
-                "id, or none starts there. A broker takes that record for the message of the row, or drops "
-                "the row: the timed message is not delivered, the transaction is not checked."
+                "id, or none starts there; or the row has no valid key or value. A broker takes that record "
+                "for the message of the row, or ignores the row: the timed message is not delivered, the "
+                "transaction is not checked."
             )
         ),
     ),
@@ -797,6 +799,22 @@ ROWS: Rows = (
                 "the queue ends before its offset: the log has lost the message. When the row is due, the "
                 "broker finds nothing and drops it. If the queue has reached this offset again by then, the "
                 "broker delivers another message twice."
+            )
+        ),
+    ),
+    Problem(
+        code=codes.RDB_POP_ROW,
+        title=Text("rows in kvStore/ without a valid key or value"),
+        severity=_E,
+        repair=Repair.ON_REQUEST,
+        asked=Text("the repair removes the rows, which may be of messages that are not acknowledged"),
+        about=(
+            Text(
+                "The value of a row is not the JSON object of a message that a POP consumer has received, or "
+                "the key of the row says something else. When a value that is no such object is due, the "
+                "broker returns no message to any group any more, and its log repeats `PopConsumerService "
+                "revive error`. A row with another key stays: the broker returns its message again after "
+                "each start."
             )
         ),
     ),

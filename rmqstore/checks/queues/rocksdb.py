@@ -230,9 +230,9 @@ class RowsComparison:
             where = store.rocksdb_directory.name
             report.notes.append(
                 Text(
-                    "{where}/: {foreign} keys in the RocksDB are not those of consume queue units",
+                    "{where}/: the RocksDB has {keys} of another form than consume queue units; brokers ignore this",
                     where=where,
-                    foreign=self.queues.foreign,
+                    keys=many(self.queues.foreign, "key"),
                 )
             )
 

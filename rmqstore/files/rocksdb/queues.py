@@ -243,16 +243,30 @@ class RocksDBQueues:
 
         Errors: CannotRead if damage makes it impossible to find the next queue.
         """
-        at: bytes = b""
         self.foreign = 0
+        for _, found in self._first_keys():
+            if found is None:
+                self.foreign += 1
+            else:
+                yield java_text(found.topic), found.queue_id
+
+    def foreign_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield key and value of the rows whose keys are not unit keys. Errors: CannotRead."""
+        for key, found in self._first_keys():
+            if found is None:
+                yield key, self.database.value(UNITS, key) or b""
+
+    def _first_keys(self) -> Iterator[tuple[bytes, UnitKey | None]]:
+        """Yield the first key of each queue, and every key that is not a unit key, with None."""
+        at: bytes = b""
         while (key := self.database.first_key(UNITS, at)) is not None:
             found = parse_unit_key(key)
             if found is None or found.queue_id < 0:
-                self.foreign += 1
+                yield key, None
                 at = key + b"\0"
-                continue
-            yield java_text(found.topic), found.queue_id
-            at = found.build()[:-9] + rocksdbkeys.CTRL_2
+            else:
+                yield key, found
+                at = found.build()[:-9] + rocksdbkeys.CTRL_2
 
     def files(self, names: Iterable[Name]) -> Iterator[ConsumeQueueFiles]:
         """Yield the named queues in the form of queues in files, sorted by topic and id."""

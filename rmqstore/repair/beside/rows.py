@@ -62,6 +62,7 @@ from rmqstore.repair.repaired_log import NO_RECORD, RepairedLog, end_of, last_re
 from rmqstore.texts import Text
 
 WHY = Text("rows of timed messages, half messages and the index that fit the log")
+_POP_WHY = Text("without rows of messages that the log does not have, and rows that cannot be parsed")
 _SECOND = 1000  # ms
 _WAY_OUT = Text(
     "use --replica with --extend; or move {directory}/ out of the store and run this command "
@@ -354,17 +355,15 @@ class _Rows:
         return {family for family in FAMILIES if facts.counts.get(family) or facts.positions.get(family)}
 
 
-_WHY = Text("without the rows of messages that the log no longer has")
-
-
 def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
-    """Plan a new database for kvStore/ if it has rows after the ends that the queues will have.
+    """Plan a new database for kvStore/ without the rows after the ends that the queues will have.
 
-    Errors: NoSpace, NotReadable.
+    Rows that cannot be parsed go too, on request. Errors: NoSpace, NotReadable.
     """
     counts = verified.report.findings.counts
     wanted = codes.RDB_POP_BEYOND in counts and options.wants(codes.RDB_POP_BEYOND)
-    if verified.report.live or not draft.store.has_pop_rows or not (wanted or draft.ends):
+    unparsed = codes.RDB_POP_ROW in counts and codes.RDB_POP_ROW in options.only
+    if verified.report.live or not draft.store.has_pop_rows or not (wanted or unparsed or draft.ends):
         return
     if not is_readable():
         draft.notes.append(
@@ -374,39 +373,61 @@ def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOption
             )
         )
         return
-    ends = queue_ends(draft, verified)
+    work = _PopRows(draft, queue_ends(draft, verified), unparsed)
     try:
-        dropped = sum(_is_beyond(row, ends) for _, _, row in pop_rows(draft.store))
-        if dropped:
-            _write(draft, ends)
+        work.plan()
     except CannotRead as e:
         raise unwritten(e) from e
-    if dropped:
-        draft.notes.append(
-            Text(
-                "{kv_directory}/: {rows} of lost messages will be removed",
-                kv_directory=KV_DIRECTORY,
-                rows=many(dropped, "row"),
+
+
+@dataclass(frozen=True, slots=True)
+class _PopRows:
+    """The rows that kvStore/ should have. `unparsed`: whether those that cannot be parsed go."""
+
+    draft: PlanBuilder
+    ends: Ends
+    unparsed: bool
+
+    def plan(self) -> None:
+        """Add the steps, and say which rows go. Errors: CannotRead, NoSpace, NotReadable."""
+        dropped = Counter(row is None for _, _, row in pop_rows(self.draft.store) if not self._stays(row))
+        if not dropped:
+            return
+        self._write()
+        if count := dropped[False]:
+            self.draft.notes.append(
+                Text(
+                    "{kv_directory}/: {rows} of lost messages will be removed",
+                    kv_directory=KV_DIRECTORY,
+                    rows=many(count, "row"),
+                )
             )
-        )
+        if count := dropped[True]:
+            self.draft.notes.append(
+                Text(
+                    "{kv_directory}/: {rows} without a valid key or value will be removed",
+                    kv_directory=KV_DIRECTORY,
+                    rows=many(count, "row"),
+                )
+            )
 
+    def _stays(self, row: PopRow | None) -> bool:
+        if row is None:
+            return not self.unparsed
+        end = self.ends(row.topic, row.queue_id)
+        return end is None or row.queue_offset < end
 
-def _is_beyond(row: PopRow | None, ends: Ends) -> bool:
-    end = None if row is None else ends(row.topic, row.queue_id)
-    return row is not None and end is not None and row.queue_offset >= end
-
-
-def _write(draft: PlanBuilder, ends: Ends) -> None:
-    directory = draft.store.root / KV_DIRECTORY
-    old = open_database(draft.store.files, directory)
-    folder = ScratchFolder()
-    new = NewDatabase(folder.path / "database", old.families)
-    for family in old.families:
-        if family != KV_FAMILY:
-            for keys, values in old.chunks(family):
-                new.put(family, keys, values)
-            continue
-        rows = ((key, value) for key, value, row in pop_rows(draft.store) if not _is_beyond(row, ends))
-        while chunk := list(islice(rows, CHUNK)):
-            new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
-    swap_in(draft, directory, StagedDatabase(new, new.finish(), folder), _WHY)
+    def _write(self) -> None:
+        directory = self.draft.store.root / KV_DIRECTORY
+        old = open_database(self.draft.store.files, directory)
+        folder = ScratchFolder()
+        new = NewDatabase(folder.path / "database", old.families)
+        for family in old.families:
+            if family != KV_FAMILY:
+                for keys, values in old.chunks(family):
+                    new.put(family, keys, values)
+                continue
+            rows = ((key, value) for key, value, row in pop_rows(self.draft.store) if self._stays(row))
+            while chunk := list(islice(rows, CHUNK)):
+                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
+        swap_in(self.draft, directory, StagedDatabase(new, new.finish(), folder), _POP_WHY)

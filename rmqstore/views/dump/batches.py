@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import Any
 
@@ -14,6 +14,18 @@ from rmqstore.messages.cells import dumps, valid_text
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, "Array | str | int"]
+
+
+UNPARSED = "key_hex"
+"""Column of batches of rows that could not be parsed."""
+
+
+def unparsed_rows(rows: Iterable[tuple[bytes, bytes]]) -> Iterator[Batch]:
+    """Yield the keys and values that could not be parsed. No filter leaves them out: what it compares is unknown."""
+    cells = [(key.hex(), value.hex()) for key, value in rows]
+    if cells:
+        table = np.array(cells, dtype=object)
+        yield {UNPARSED: table[:, 0], "value_hex": table[:, 1]}
 
 
 def batch_length(batch: Batch) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueu
 from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.views.dump.batches import Array, Batch, pick, within
+from rmqstore.views.dump.batches import Array, Batch, pick, unparsed_rows, within
 from rmqstore.views.dump.selection import Selection
 
 
@@ -73,6 +74,10 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     queues = RocksDBQueues(store)
     codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
     names = sorted(n for n in queues.names() if selection.wants_queue(*n) and store.reads_rows(n[0]))
+    foreign = queues.foreign_rows()
+    foreign = queues.foreign_rows() if queues.foreign else iter(())
+    while chunk := list(islice(foreign, CHUNK)):
+        yield from unparsed_rows(chunk)
     problem = ""
     for topic, queue_id in selection.ordered(names):
         queue = queues.queue(topic, queue_id)

@@ -35,7 +35,7 @@ from rmqstore.formats.rocksdbstore import (
     parse_timer_row,
     parse_trans_row,
 )
-from rmqstore.views.dump.batches import Array, Batch, pick, within
+from rmqstore.views.dump.batches import Array, Batch, pick, unparsed_rows, within
 from rmqstore.views.dump.selection import Selection
 
 Parse = Callable[[bytes, bytes], TimerRow | TransRow | IndexRow | None]
@@ -80,10 +80,12 @@ def _rows(
             yield {"key": key.decode(), "position": value}
     names = [field.name for field in fields(kind)]
     for keys, values in rows.rows(family):
-        parsed = [row for key, value in zip(keys, values, strict=True) if (row := parse(key, value)) is not None]
-        batch: dict[str, Array] = {name: _column([getattr(row, name) for row in parsed]) for name in names}
+        found = [(key, value, parse(key, value)) for key, value in zip(keys, values, strict=True)]
+        yield from unparsed_rows((key, value) for key, value, row in found if row is None)
+        parsed = [row for *_, row in found if row is not None]
         if not parsed:
             continue
+        batch: dict[str, Array] = {name: _column([getattr(row, name) for row in parsed]) for name in names}
         wanted = within(batch["commitlog_offset"], selection.start, selection.stop)
         if time:
             wanted &= within(batch[time], selection.since, selection.until)
@@ -98,8 +100,12 @@ def popped_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     Errors: CannotRead.
     """
     names = [field.name for field in fields(PopRow)]
-    rows = (row for _, _, row in pop_rows(store) if row is not None and selection.wants_queue(row.topic, row.queue_id))
-    while parsed := list(islice(rows, UNITS)):
+    rows = pop_rows(store)
+    while found := list(islice(rows, UNITS)):
+        yield from unparsed_rows((key, value) for key, value, row in found if row is None)
+        parsed = [row for *_, row in found if row is not None and selection.wants_queue(row.topic, row.queue_id)]
+        if not parsed:
+            continue
         batch: dict[str, Array] = {name: _column([getattr(row, name) for row in parsed]) for name in names}
         wanted = within(batch["queue_offset"], selection.start, selection.stop)
         wanted &= within(batch["visible_time"], selection.since, selection.until)
