@@ -24,7 +24,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.files import DirEntry, FileRights, Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
-from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.store import BROKER_NAMES, QueueKind, Store
 from rmqstore.files.store_queues import has_database
 from rmqstore.formats import checkpoint, consumequeue, index
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
@@ -169,10 +169,9 @@ STORE = "store"
 """Directory of the store in the archive."""
 _TREES = ("consumequeue", "batchconsumequeue", "consumequeue_ext", "compactionLog", "compactionCq")
 _PLAIN_NAMES = re.compile(
-    r"\.rmqstore|commitlog|consumequeue|batchconsumequeue|consumequeue_ext|index|config|checkpoint|abort|lock|timerlog|timerwheel"
-    r"|compaction|compactionLog|compactionCq|position-checkpoint|dledger-n?[0-9]+|data|currterm|snapshot|rocksdbstore"
-    r"|epochFileCheckpoint|brokerIdentity|timercheck|timermetrics|transactionMetrics|[a-zA-Z]+\.json|[0-9]+"
-    r"|(topics|consumerOffset|subscriptionGroup|delayOffset|consumerFilter|consumerOrderInfo)"
+    r"\.rmqstore|compactionLog|compactionCq|position-checkpoint|dledger-n?[0-9]+|data|currterm|snapshot|timermetrics"
+    r"|transactionMetrics|[a-zA-Z]+\.json|[0-9]+|topics|consumerOffset|consumerOffsets|subscriptionGroup|subscriptionGroups"
+    r"|delayOffset|consumerFilter|consumerOrderInfo|metadata|rdb|users|acls"
 )
 _ENDINGS = ("json", "bak", "txt", "tmp", "log", "")
 _NUMBERS_ONLY = frozenset({"timercheck", "timerwheel", "lock", "abort"})
@@ -425,10 +424,10 @@ class _Builder:
         """Return a file name with pseudonyms in place of topics and of words that brokers do not use."""
         if parent in _TREES and not name.isdigit():
             return os.fsdecode(self.names.topic(os.fsencode(name)))
-        if _PLAIN_NAMES.fullmatch(name):
+        if _is_plain(name):
             return name
         return ".".join(
-            p if p in _ENDINGS or _PLAIN_NAMES.fullmatch(p) else os.fsdecode(self.names.word(os.fsencode(p)))
+            p if p in _ENDINGS or _is_plain(p) else os.fsdecode(self.names.word(os.fsencode(p)))
             for p in name.split(".")
         )
 
@@ -485,6 +484,11 @@ def _files_below(files: Files, root: Path, leave_out: Callable[[Path, Text], Non
         leave_out(link, Text("a link, replaced by its target directory"))
     for top in (root, *links):
         yield from _files_in(files, top, leave_out)
+
+
+def _is_plain(name: str) -> bool:
+    """Return whether a file has this name in every store, so that the name tells nothing about this one."""
+    return name in BROKER_NAMES or _PLAIN_NAMES.fullmatch(name) is not None
 
 
 def _files_in(files: Files, directory: Path, leave_out: Callable[[Path, Text], None]) -> Iterator[Path]:
