@@ -156,6 +156,8 @@ class BrokerRules:
     """Version of the DLedger library; None before 4.5.1."""
     dledger_abnormal: bool
     """DLedger mode has an abnormal recovery of its own (5.2.0)."""
+    dledger_deprecated: bool
+    """DLedger mode still works, but a warning in the log says that it will go (5.5.1)."""
     message_rows_limit_start: bool
     """Recovery begins early enough to add the index rows and half messages that rocksdbstore/ lacks (5.4.0)."""
     logics_offset: bool
@@ -262,6 +264,7 @@ def _rules(version: str) -> BrokerRules:
         shutdown_throws=since("5.1.2") and not since("5.3.4"),
         dledger=dledger,
         dledger_abnormal=since("5.2.0"),
+        dledger_deprecated=since("5.5.1"),
         message_rows_limit_start=since("5.4.0"),
         logics_offset=since("5.5.0"),
         accelerated_recovery=since("5.5.0"),

@@ -34,9 +34,9 @@ from rmqstore.checks.queues.undelivered import (
 from rmqstore.errors import UsageError
 from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of
 from rmqstore.files.store import QueueKind, Store, StoreKind
-from rmqstore.files.store_queues import SEPARATE
+from rmqstore.files.store_queues import DOUBLE_WRITE, SEPARATE
 from rmqstore.formats.checkpoint import parse_checkpoint
-from rmqstore.formats.message import BORN_HOST_V6, MAGIC_V2, STORE_HOST_V6, SYS_FLAG_AT
+from rmqstore.formats.message import BORN_HOST_V6, HEAD, MAGIC_V2, STORE_HOST_V6
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text import many
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _SUBJECT = "RocketMQ {version} "
 _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read
-_NO_DLEDGER = Text("has no DLedger mode")
+_NO_DLEDGER = Text("would not read the DLedger log: DLedger mode came with 4.5.1")
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ def _groups(store: Store, *, narrow: bool) -> Iterator[list[str]]:
 def _rules(version: str, *, dledger: bool) -> object:
     """Return the rules of a version without what plays no part, so that versions can be compared."""
     rules = replace(rules_for(version), version="", evidence="")
-    return rules if dledger else replace(rules, dledger=None, dledger_abnormal=False)
+    return rules if dledger else replace(rules, dledger=None, dledger_abnormal=False, dledger_deprecated=False)
 
 
 class NewerFormat(NamedTuple):
@@ -224,10 +224,10 @@ def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list
             found.append(_IPV6)
     if not rules.batch_queues and any(files.queue.files for files in store.consume_queues(QueueKind.BATCH)):
         found.append(_BATCH)
-    if not rules.rocksdb_queues and store.kind is StoreKind.ROCKSDB:
-        found.append(_ROCKSDB)
-    elif _leaves_separate_rocksdb(store, forecast):
+    if store.rocksdb_consume_queue and _unseen(store, forecast):
         found.append(_SEPARATE)
+    elif not rules.rocksdb_queues and store.kind is StoreKind.ROCKSDB:
+        found.append(_ROCKSDB)
     if store.light_in_rocksdb and not rules.light_in_rocksdb and _leaves_light_queues(report, forecast):
         found.append(_LIGHT)
     database = directory_of(store, OFFSETS)
@@ -288,14 +288,17 @@ def _timer_since(store: Store, rows: MessageRowFacts | None) -> str:
 
 
 def _at_stop(store: Store, forecast: StartForecast) -> Iterator[tuple[int, int]]:
-    """Yield magic and SYSFLAG of the record at which the start stops, in each log that has that offset."""
+    """Yield magic and SYSFLAG of the record at which the start stops, in each log that has one there.
+
+    The bytes after the last record may be those of an earlier message, which has another PHYSICALOFFSET.
+    """
     if forecast.commitlog_stop is None:
         return
     for log, before in store.logs:
         at = forecast.commitlog_stop + before
-        raw = log.pread(SYS_FLAG_AT + 4, at) if log.find(at) is not None else b""
-        if len(raw) == SYS_FLAG_AT + 4:
-            yield int.from_bytes(raw[4:8], "big", signed=True), int.from_bytes(raw[SYS_FLAG_AT:], "big")
+        raw = log.pread(HEAD.size, at) if log.find(at) is not None else b""
+        if len(raw) == HEAD.size and (head := HEAD.unpack(raw))["physical_offset"] == at:
+            yield head["magic"], head["sys_flag"]
 
 
 def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
@@ -346,6 +349,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
 
         add_ranges(store, report, answer_of, named=options.broker and forecast.version, narrow=narrow)
     _tell_separate_rocksdb(store, report, forecast)
+    if options.broker:
+        _tell_settings(store, report, forecast)
     _tell_queue_position(store, verified, options.broker, forecast)
     found = report.findings
     gone = answer.left.gone
@@ -535,20 +540,39 @@ def _later_messages(listed: list[Finding]) -> str:
     return ""
 
 
-def _leaves_separate_rocksdb(store: Store, forecast: StartForecast) -> bool:
-    """Return whether the broker is too old for the RocksDB in consumequeue_rocksdb/."""
-    return store.rocksdb_consume_queue and _unseen(store, forecast)
-
-
 def _tell_separate_rocksdb(store: Store, report: Report, forecast: StartForecast) -> None:
-    """Add a note if the broker is too old for the RocksDB in consumequeue_rocksdb/."""
-    if _leaves_separate_rocksdb(store, forecast):
+    """Add a note if the broker is too old for the RocksDB in consumequeue_rocksdb/, and makes one elsewhere."""
+    rules = rules_for(forecast.version)
+    makes = rules.rocksdb_queues if store.rocksdb_consume_queue else store.rocksdb_beside and rules.combined_queues
+    if makes and _unseen(store, forecast):
+        on = "" if store.rocksdb_consume_queue else Text(" (with rocksdbCQDoubleWriteEnable=true)")
         report.notes.append(
             Text(
-                "RocketMQ {version} does not read {separate}/; it creates a RocksDB in consumequeue/, with "
-                "which RocketMQ 5.5.0 and newer do not start again",
+                "RocketMQ {version} does not read {separate}/; it creates a RocksDB in consumequeue/{on}, and until "
+                "its files are moved away, RocketMQ 5.5.0 and newer do not start again",
                 version=forecast.version,
                 separate=SEPARATE,
+                on=on,
+            )
+        )
+
+
+def _tell_settings(store: Store, report: Report, forecast: StartForecast) -> None:
+    """Add notes on settings that the named version needs, or will drop, and that no file of the store shows."""
+    rules = rules_for(forecast.version)
+    unknown = store.rocksdb_beside and DOUBLE_WRITE not in store.config.given
+    if rules.double_write_needs_lmq and unknown and not writer_of(store).includes(forecast.version):
+        report.notes.append(
+            Text(
+                "RocketMQ 5.5.0 and newer start with rocksdbCQDoubleWriteEnable=true only if broker.conf has "
+                "combineCQUseRocksdbForLmq=true, too; -c broker.conf tells whether it has"
+            )
+        )
+    if rules.dledger_deprecated and in_dledger_mode(store, store.config):
+        report.notes.append(
+            Text(
+                "DLedger mode is deprecated in RocketMQ 5.5.1, and still works; `rmqstore migrate-to-commitlog` "
+                "makes a plain store of this one"
             )
         )
 

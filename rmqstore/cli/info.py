@@ -170,9 +170,10 @@ def _timer(seen: Info) -> Iterator[str]:
             ),
         )
     if seen.rocksdbstore is not None:
-        timed, halves, entries = (seen.rocksdbstore[name] for name in ("timer", "trans", "index"))
+        timed, pending, halves, entries = (seen.rocksdbstore[name] for name in ("timer", "pending", "trans", "index"))
+        waiting = Text("{timed} ({pending:,} to be delivered)", timed=many(timed, "timed message"), pending=pending)
         rows = (
-            many(timed, "timed message"),
+            waiting if timed else many(timed, "timed message"),
             many(halves, "half message"),
             many(entries, "index entry", "index entries"),
         )

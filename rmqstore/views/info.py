@@ -267,7 +267,9 @@ def _message_rows(store: Store, problems: list[str]) -> dict[str, int] | None:
     names = {"timer": TIMER_FAMILY, "trans": TRANS_FAMILY, "index": INDEX_FAMILY}
     try:
         rows = MessageRows.of(store)
-        return None if rows is None else {name: rows.count(family) for name, family in names.items()}
+        if rows is None:
+            return None
+        return {name: rows.count(family) for name, family in names.items()} | {"pending": rows.pending_timers()}
     except CannotRead as e:
         problems.append(Text("{directory}/: its rows are not read: {e}", directory=DIRECTORY, e=e))
         return None
@@ -405,7 +407,15 @@ def _notes(store: Store) -> list[str]:
         from rmqstore.checks.queues.double_write import beside_words
 
         out.append(
-            Text("{beside}; consumers are served from the files, and this page shows them", beside=beside_words(store))
+            Text(
+                "{beside}; consumers are served from the files, and this page shows them; those of light queues "
+                "(%LMQ%) come from the RocksDB",
+                beside=beside_words(store),
+            )
+            if store.light_in_rocksdb
+            else Text(
+                "{beside}; consumers are served from the files, and this page shows them", beside=beside_words(store)
+            )
         )
     out += [
         Text("{relative} is a symbolic link and was followed", relative=store.relative(entry.path))

@@ -71,7 +71,10 @@ def test_without_the_library_rows_are_not_read(monkeypatch: pytest.MonkeyPatch) 
 
 def test_info_counts_rows() -> None:
     counts = run_json("info", str(unpack("5.4.0-trans-rocksdb")), exit_code=0)["rocksdbstore"]
-    assert counts == {"timer": 0, "trans": 12, "index": 0}
+    assert counts == {"timer": 0, "pending": 0, "trans": 12, "index": 0}
+    counts = run_json("info", str(unpack("5.5.1-timer-rocksdb")), exit_code=0)["rocksdbstore"]
+    assert counts == {"timer": 12, "pending": 6, "trans": 0, "index": 0}
+    assert "12 timed messages (6 to be delivered)" in run("info", str(unpack("5.5.1-timer-rocksdb"))).output
     assert run_json("info", str(unpack("5.4.0-clean")), exit_code=0)["rocksdbstore"] is None
 
 
@@ -111,3 +114,16 @@ def test_an_index_row_with_a_sound_offset_and_time_is_found_by_its_form(tmp_path
         rows[last["hour"].to_bytes(8, "big") + b"@topic@X@id@" + place] = last["store_timestamp"].to_bytes(8, "big")
         rows.close()
     assert run_json("verify", str(store), exit_code=1)["counts"] == {"RDB-WRONG-ROW": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "what", "fields"),
+    [
+        ("5.5.1-timer-rocksdb", "timer-rows", ("deliver_time",)),
+        ("5.5.1-index-rocksdb", "index-rows", ("hour", "store_timestamp")),
+        ("5.5.1-pop-kv", "pop-rows", ("pop_time", "visible_time")),
+    ],
+)
+def test_times_are_written_as_times(name: str, what: str, fields: tuple[str, ...]) -> None:
+    rows = dumped(unpack(name), "--what", what, "--limit", "1", "--iso")
+    assert {field: str(rows[0][field])[:8] for field in fields} == dict.fromkeys(fields, "2026-11-")

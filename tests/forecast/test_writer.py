@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -96,3 +97,37 @@ def test_a_broker_that_ignores_the_separate_directory_loses_a_message() -> None:
     assert report["counts"] == {"BR-TOO-OLD": 1}
     assert "because it cannot read consume queues in consumequeue_rocksdb/" in str(report["verdict"])
     assert any("5.4.0 does not read consumequeue_rocksdb/" in note for note in report["notes"])  # type: ignore[attr-defined]
+
+
+PREFLIGHT = {  # what the version makes of the store, and a note
+    ("5.5.1-rocksdb-separate", "5.1.4"): ("cannot read consume queues in consumequeue_rocksdb/ and topics", ""),
+    ("5.5.1-rocksdb-double-separate", "5.4.0"): (
+        "would start and lose nothing",
+        "creates a RocksDB in consumequeue/ (with rocksdbCQDoubleWriteEnable=true), and until its files are moved away",
+    ),
+    ("5.5.1-rocksdb-double-separate", "5.1.4"): ("would start and lose nothing", ""),
+    ("5.4.0-rocksdb-double", "5.5.1"): ("would start and lose nothing", "only if broker.conf has combineCQUseRocks"),
+    ("5.4.0-dledger", "5.5.1"): ("would start and lose nothing", "`rmqstore migrate-to-commitlog` makes a plain store"),
+    ("5.4.0-dledger", "5.4.0"): ("would start and lose nothing", ""),
+}
+_NOTES = ("does not read consumequeue_rocksdb/", "combineCQUseRocksdbForLmq", "DLedger mode is deprecated")
+
+
+@pytest.mark.parametrize(("name", "version"), PREFLIGHT)
+def test_what_another_version_needs_or_leaves_behind(name: str, version: str) -> None:
+    verdict, note = PREFLIGHT[name, version]
+    report: Any = run_json("verify", str(unpack(name)), "--broker", version, exit_code=1 if "cannot" in verdict else 0)
+    assert verdict in report["verdict"]
+    notes = [line for line in report["notes"] if any(words in line for words in _NOTES)]
+    assert len(notes) == bool(note)
+    assert all(note in line for line in notes)
+
+
+def test_a_version_that_knows_no_rocksdb_is_told_the_first_one_that_reads_the_separate_directory() -> None:
+    report: Any = run_json("verify", str(unpack("5.5.1-rocksdb-separate")), "--broker", "4.9.7", exit_code=1)
+    assert report["findings"][0]["facts"]["readable_from"] == "5.5.0"
+
+
+def test_remains_after_the_last_record_are_no_records_of_a_newer_format() -> None:
+    report: Any = run_json("verify", str(unpack("5.5.1-nommap")), exit_code=0)
+    assert [(row["oldest"], row["newest"]) for row in report["brokers"]] == [("4.3.0", "5.5.1")]

@@ -28,9 +28,17 @@ def leader_replaces(row: Row, queue_id: int, queue_offset: int) -> None:
         damage.overwrite(row.path, row.at + HEAD.at(field), value.to_bytes(width, "big"))
 
 
-@pytest.mark.parametrize("gone", ["consumequeue index", pytest.param("consumequeue", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("gone", "version"),
+    [
+        ("consumequeue index", "5.4.0"),
+        pytest.param("consumequeue", "5.4.0", marks=pytest.mark.slow),
+        pytest.param("consumequeue index", "5.5.1", marks=pytest.mark.slow),  # as after an upgrade
+        pytest.param("consumequeue", "5.5.1", marks=pytest.mark.slow),
+    ],
+)
 def test_uncommitted_entries_have_no_units_until_the_leader_commits_or_replaces_them(
-    gone: str, tmp_path: Path, oracle_servers: OracleServers
+    gone: str, version: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(NAME)
     store = copy_store(NAME, tmp_path)
@@ -50,7 +58,7 @@ def test_uncommitted_entries_have_no_units_until_the_leader_commits_or_replaces_
     leader_replaces(last, other, ends[f"{topic}/{other}"])
     ends[f"{topic}/{queue_id}"] -= 1
     ends[f"{topic}/{other}"] += 1
-    result = oracle_servers.load(made.version, store, made.oracle_args)
+    result = oracle_servers.load(version, store, made.oracle_args)
     assert (result.load, result.crash) == (True, None)
     assert {queue: reading.why for queue, reading in result.queues.items() if reading.bad} == {}
     assert {queue: reading.max for queue, reading in result.queues.items() if reading.max} == ends
@@ -74,7 +82,9 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
         pytest.param("5.4.0-slave", "5.1.4", marks=pytest.mark.slow),
         ("5.4.0-slave", "5.4.0"),
         pytest.param("5.4.0-slave", "5.5.1", marks=pytest.mark.slow),
+        pytest.param("5.5.1-slave", "5.5.1", marks=pytest.mark.slow),
         pytest.param("5.4.0-dledger3-n1", "5.4.0", marks=pytest.mark.slow),
+        pytest.param("5.4.0-dledger3-n1", "5.5.1", marks=pytest.mark.slow),
     ],
 )
 def test_no_broker_stops_at_a_wrong_queue_offset_and_a_replica_is_not_cut_there(

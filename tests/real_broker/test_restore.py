@@ -31,7 +31,10 @@ def last_offset(store: Path) -> int:
         "4.9.7-killed",
         pytest.param("5.4.0-dledger", marks=pytest.mark.slow),
         pytest.param("5.1.4-dledger-mixed", marks=pytest.mark.slow),
-        pytest.param("5.5.1-killed", marks=pytest.mark.slow),
+        *(
+            pytest.param(f"5.5.1-{kind}", marks=pytest.mark.slow)
+            for kind in ("killed", "flushed-killed", "nommap", "formats", "dledger", "dledger-mixed")
+        ),
     ],
 )
 def test_the_real_store_reads_exactly_the_messages_up_to_the_cut(
@@ -56,11 +59,11 @@ def test_the_real_store_reads_exactly_the_messages_up_to_the_cut(
 
 
 @pytest.mark.slow
-def test_a_seeded_slave_follows_its_master(tmp_path: Path, whole_broker: NewBroker) -> None:
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_a_seeded_slave_follows_its_master(version: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     """The slave is seeded from a running master, joins it, and has every message in the end."""
-    made = meta("5.4.0-master")
-    master, slave = copy_store("5.4.0-master", tmp_path), tmp_path / "slave"
-    conf, version = made.broker_conf, made.version
+    master, slave = copy_store(f"{version}-master", tmp_path), tmp_path / "slave"
+    conf = meta(f"{version}-master").broker_conf
     with whole_broker(version, master, conf, brokerId="0", brokerRole="ASYNC_MASTER") as leading:
         leading.produce("Order_11", 20)
         done = run_json("seed", str(master), str(slave), "--role", "slave", exit_code=0)
@@ -81,7 +84,7 @@ def test_a_seeded_slave_follows_its_master(tmp_path: Path, whole_broker: NewBrok
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("version", ["5.4.0", "4.9.7"])
+@pytest.mark.parametrize("version", ["5.4.0", "4.9.7", "5.5.1"])
 def test_a_whole_broker_serves_a_restored_store(version: str, tmp_path: Path, whole_broker: NewBroker) -> None:
     """A snapshot of a running broker: the restored broker serves exactly the messages up to the cut, and more later."""
     name = f"{version}-clean"

@@ -186,10 +186,11 @@ def test_a_group_member_that_lost_a_file_ends_there_and_starts(
     assert sum(reading.readable for reading in result.queues.values()) == len(kept)
 
 
+@pytest.mark.parametrize("version", ["5.1.4", pytest.param("5.5.1", marks=pytest.mark.slow)])
 def test_last_message_of_a_queue_that_only_a_consumer_knows_keeps_the_queues_end(
-    tmp_path: Path, oracle_servers: OracleServers
+    version: str, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
-    made = meta("5.1.4-clean")
+    made = meta(f"{version}-clean")
     store = copy_store(made.name, tmp_path)
     found = rows(store)
     last = {row.slot[:2]: row for row in found}

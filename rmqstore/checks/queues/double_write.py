@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
+from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
@@ -75,7 +76,7 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
         )
         return False
     note = Text("{named}; consumers are served from the files, and its rows are not compared with the log", named=named)
-    if rule.light:
+    if rule.light and any(is_lmq(topic) for topic, _ in bounds):
         note = Text("{note}, except those of light queues (%LMQ%), which are only there", note=note)
     if rule.topics is not None:
         note = Text(

@@ -15,7 +15,7 @@ from rmqstore.formats.times import iso_utc
 from rmqstore.texts import Text, joined
 
 Rows = Iterable[dict[str, Any]]
-_AS_TIME = ("timestamp", "write_time", "read_time", "indexed_time")
+_AS_TIME = ("timestamp", "write_time", "read_time", "indexed_time", "deliver_time", "pop_time", "visible_time")
 """Suffixes of field names with times in epoch ms."""
 _WIDEST = 120
 _LEAST, _LEAST_BODY = 8, 30  # minimum width of a shortened text, and of a body
@@ -58,13 +58,17 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
     return count
 
 
+def _is_time(name: str) -> bool:
+    return name.endswith(_AS_TIME) or name == "hour"
+
+
 def _with_iso_times(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row with times in ISO 8601, also those of an object in it."""
     return {
         name: _with_iso_times(value)
         if isinstance(value, dict)
         else iso_utc(value)
-        if type(value) is int and name.endswith(_AS_TIME)
+        if type(value) is int and _is_time(name)
         else value
         for name, value in row.items()
     }
@@ -179,7 +183,7 @@ def _shortened(name: str, cell: str, value: Any, width: int) -> str:
 
 def _is_count(name: str, value: Any) -> bool:
     """Return whether a value is aligned to the right."""
-    return type(value) is int and not name.endswith(_AS_TIME)
+    return type(value) is int and not _is_time(name)
 
 
 def _line(cells: Iterable[tuple[str, bool, int]]) -> str:
@@ -200,7 +204,7 @@ def _table_cell(name: str, value: Any) -> str:
     if value is None:
         return "-"
     if type(value) is int:
-        if name.endswith(_AS_TIME):
+        if _is_time(name):
             return _time_cell(value // 1000) if value > 0 else time_text(value)
         return str(value) if name.endswith(_AS_CODE) else f"{value:,}"
     text = str(_cell(value))

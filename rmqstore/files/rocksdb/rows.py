@@ -26,7 +26,15 @@ from rmqstore.formats import configuration
 from rmqstore.formats.configuration import ConfigJsonError, JsonValue, parse_config_object
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow, parse_pop_row
-from rmqstore.formats.rocksdbstore import FAMILIES, LAST_OFFSET, POSITION_KEYS, parse_position
+from rmqstore.formats.rocksdbstore import (
+    FAMILIES,
+    LAST_OFFSET,
+    POSITION_KEYS,
+    TIMELINE,
+    TIMER_FAMILY,
+    TIMER_KEY,
+    parse_position,
+)
 
 _DEFAULT, _DEFAULT_VERSION = "default", "kvDataVersion"
 _FAMILIES = {TOPICS: "topic", GROUPS: "subscriptionGroup", OFFSETS: "consumerOffset"}  # of metadata/
@@ -212,6 +220,12 @@ class MessageRows:
     def count(self, family: str) -> int:
         """Return the number of rows of a family."""
         return sum(len(keys) for keys, _ in self.rows(family))
+
+    def pending_timers(self) -> int:
+        """Return the number of rows of timed messages that are still to be delivered."""
+        start = TIMER_KEY.build(deliver_time=max(self.position(TIMER_FAMILY, TIMELINE) or 0, 0))
+        positions = POSITION_KEYS[TIMER_FAMILY]
+        return sum(key not in positions for keys, _ in self.chunks(TIMER_FAMILY, start) for key in keys)
 
     def stored(self, family: str, key: bytes) -> bytes | None:
         """Return the bytes of a position key; None if it is missing."""
