@@ -82,7 +82,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
             Text("--format hex does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
         )
     found = 0
-    if out.format == "ndjson" and not out.string_ints:
+    if out.format == "ndjson" and not (out.string_ints or out.iso):
         with out.stream(data=True) as file:
             for batch in limited():
                 found += batch_length(batch)

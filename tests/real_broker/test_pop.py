@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 import zlib
 from collections import Counter
@@ -11,12 +12,16 @@ from typing import Any
 
 import pytest
 
-from rmqstore.formats.pop import CHECK_POINT_TAG, parse_check_point
+from rmqstore.append.rocksdb import NewDatabase
+from rmqstore.files.files import LOCAL
+from rmqstore.files.rocksdb.database import open_database
+from rmqstore.formats.pop import CHECK_POINT_TAG, KV_DIRECTORY, KV_FAMILY, parse_check_point
 from tests.command import run_json
 from tests.damage import overwrite
 from tests.real_broker.pop_client import PopClient, PoppedMessage
 from tests.real_broker.whole_broker import WholeBroker
 from tests.rocksdb_rows import need_rocksdict
+from tests.stores import copy_store, meta
 from tests.views.decoder import find_records
 
 pytestmark = [pytest.mark.slow, pytest.mark.other_processes]
@@ -164,3 +169,38 @@ def test_check_points_after_the_end_of_their_queue(
         (queue, offset): 1 for queue, offsets in named.items() if queue != not_reached for offset in offsets
     }
     run_json("verify", str(store), exit_code=0)  # the check points are processed
+
+
+def add_row(store: Path, key: bytes, value: bytes, folder: Path) -> None:
+    """Write kvStore/ again with one more row: no broker opens a database to which rocksdict has written."""
+    old = open_database(LOCAL, store / KV_DIRECTORY)
+    new = NewDatabase(folder, old.families)
+    for family in old.families:
+        rows = [pair for keys, values in old.chunks(family) for pair in zip(keys, values, strict=True)]
+        rows = sorted([*rows, (key, value)]) if family == KV_FAMILY else rows
+        new.put(family, [key for key, _ in rows], [value for _, value in rows])
+    new.finish()
+    shutil.rmtree(store / KV_DIRECTORY)
+    shutil.copytree(folder, store / KV_DIRECTORY)
+
+
+@pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
+def test_a_row_that_no_broker_can_parse_stops_all_returns(
+    version: str, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
+) -> None:
+    """Until `recover` removes it, no message is returned; then all 29 are that were not acknowledged."""
+    need_rocksdict()
+    store = copy_store(f"{version}-pop-kv", tmp_path)
+    conf = meta(f"{version}-pop-kv").broker_conf
+    add_row(store, bytes(40), b"no object", tmp_path / "rows")
+
+    def returned() -> int:
+        with whole_broker(version, store, conf):
+            time.sleep(20)
+        return sum(record.topic.startswith("%RETRY%") for record in find_records(store))
+
+    before = sum(record.topic.startswith("%RETRY%") for record in find_records(store))
+    assert returned() == before
+    assert run_json("verify", str(store), exit_code=1)["counts"] == {"RDB-POP-ROW": 1}
+    run_json("recover", str(store), "--only", "RDB-POP-ROW", "--apply", exit_code=0)
+    assert returned() == before + 29
