@@ -73,6 +73,7 @@ def test_before_an_upgrade(scene: Make) -> None:
     every, newer, older = now.play(0, 0, 1)
     assert "brokers" in every and "RocketMQ 5.5" in newer.splitlines()[0]
     assert "4.9" in older.splitlines()[0]
+    now.play(0)
 
 
 def test_a_topic_was_deleted(scene: Make) -> None:

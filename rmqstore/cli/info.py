@@ -16,6 +16,7 @@ from rmqstore.cli.printing.quantities import (
     fitted,
     in_words,
     many,
+    queue_time_text,
     time_text,
     title,
     wrapped,
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 _LABEL = 16
 _LISTED = 40
 _ODD = 5
-_NO_QUEUE_TIME = Text("none (5.5 writes it every minute, with queues in files)")
-"""In place of "never": most stores of 5.5 that lived less than a minute have no such time."""
 
 
 @command(
@@ -132,7 +131,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         labels = (Text("log"), Text("queues"), Text("index"))
         for label, name in zip(labels, ("physic", "logics", "index"), strict=True):
             time = seen.checkpoint[f"{name}_msg_timestamp"]
-            said = _NO_QUEUE_TIME if name == "logics" and time == 0 else time_text(time)
+            said = queue_time_text(time) if name == "logics" else time_text(time)
             yield _row("Checkpoint" if name == "physic" else "", Placed("{label:<9}{said}", label=label, said=said))
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     yield from _config_rows(seen, bad, width)

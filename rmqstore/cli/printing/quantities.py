@@ -144,6 +144,11 @@ def time_text(ms: int, *, exact: bool = False) -> str:
     return f"{when:%Y-%m-%d %H:%M:%S}{part} {when.isoformat()[-6:] if when.utcoffset() else 'UTC'}"
 
 
+def queue_time_text(ms: int) -> str:
+    """Format the checkpoint's time of the queues; a broker of 5.5 that lived less than a minute leaves none."""
+    return time_text(ms) if ms else Text("none (5.5 writes it every minute, with queues in files)")
+
+
 def utc_text(ms: int) -> str:
     """Format epoch ms in UTC, to the minute if it is a full one; a time out of range stays a number."""
     try:

@@ -337,7 +337,7 @@ def _plan_lines(change: Change, verbose: int) -> list[str]:
 
 def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     """Yield where the parts of the store really end, and what file lengths and checkpoint say."""
-    from rmqstore.cli.printing.quantities import many, time_text
+    from rmqstore.cli.printing.quantities import many, queue_time_text, time_text
 
     report = change.report
     entries = change.store.dledger
@@ -379,7 +379,7 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
                 "last message {last}; checkpoint: log {physic_msg_timestamp}, queues {logics_msg_timestamp}",
                 last=time_text(last),
                 physic_msg_timestamp=time_text(said.physic_msg_timestamp),
-                logics_msg_timestamp=time_text(said.logics_msg_timestamp),
+                logics_msg_timestamp=queue_time_text(said.logics_msg_timestamp),
             )
         )
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
