@@ -150,3 +150,14 @@ def test_a_compressed_log_file_must_be_decompressed_before_its_messages_are_give
     plan = run_json("recover", str(store), exit_code=1)
     assert plan["brakes"] == []
     assert plan["cures"] == ["DIR-STRAY-FILE"]
+
+
+def test_the_named_role_decides_what_is_a_problem(tmp_path: Path) -> None:
+    """A slave gets topics and offsets from its master, so they may be ahead of its own queues, or not there yet."""
+    store = copy_store("5.4.0-slave", tmp_path)
+    offsets = {"offsetTable": {"Order_11@Group": {"0": 100_000}}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(offsets))
+    (store / "config" / "topics.json").write_text('{"topicConfigTable":{"Other":{"topicName":"Other"}}}')
+    master = run_json("recover", str(store), "--role", "master", exit_code=1)
+    assert set(master["remaining"]["counts"]) == {"CFG-OFFSET-BEYOND", "CFG-UNKNOWN-TOPICS"}  # type: ignore[index]
+    assert run_json("recover", str(store), "--role", "slave", exit_code=0)["remaining"] == {"counts": {}}
