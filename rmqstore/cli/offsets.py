@@ -357,24 +357,26 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
         old = "none" if change.old is None else f"{change.old:,}"
         count = (change.again, "again") if change.again else (change.skipped, "skipped")
         what = f", {count[0]:,} {count[1]}" if count[0] else ""
-        found = positions.message(change.topic, change.queue_id, change.new)
-        following = ""
+        at = change.old if change.skipped and change.old is not None else change.new
+        found = positions.message(change.topic, change.queue_id, at)
+        sample = ""
         if found is not None:
             known = describe(found)
-            key = known["keys"] or known["unique_key"] or ""
-            following = Text(
-                "; next message: {key}, stored {store_timestamp}",
-                key=key,
-                store_timestamp=time_text(found.message.store_timestamp),
+            key = known["keys"] or known["unique_key"] or Text("without a key")
+            stored = time_text(found.message.store_timestamp)
+            sample = (
+                Text("; first one: {key}, stored {stored}", key=key, stored=stored)
+                if change.skipped
+                else Text("; next message: {key}, stored {stored}", key=key, stored=stored)
             )
         where = Text("{group} in {topic}/{queue_id}", group=change.group, topic=change.topic, queue_id=change.queue_id)
         yield Placed(
-            "  {where}: {old} -> {new:,}{what}{following}",
+            "  {where}: {old} -> {new:,}{what}{sample}",
             where=where,
             old=old,
             new=change.new,
             what=what,
-            following=following,
+            sample=sample,
         )
     if len(changes) > _SHOWN:
         yield Text("  … and {offsets} (--json lists all)", offsets=many(len(changes) - _SHOWN, "more offset"))

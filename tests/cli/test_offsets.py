@@ -227,3 +227,12 @@ def test_a_group_without_offsets_is_pointed_out(store: Path) -> None:
     )
     assert "has no offset there yet" not in known.output
     assert "No has no offset there yet" in unknown.output
+
+
+def test_a_change_shows_the_first_message_that_is_delivered_again_or_skipped() -> None:
+    store = str(unpack("4.9.7-clean"))
+    shown = run("offsets", store, "--set", "CG_tag_11", "Pay_11_Topic", "--to", "latest", "--queue", "1").stdout
+    skipped = run_json("find", store, "Pay_11_Topic/1/31", exit_code=0)["messages"][0]["unique_key"]  # type: ignore[index]
+    assert f"31 -> 34, 3 skipped; first one: {skipped}, stored " in shown
+    shown = run("offsets", store, "--set", "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "--to", "19").stdout
+    assert "20 -> 19, 1 again; next message: without a key, stored " in shown
