@@ -32,7 +32,7 @@ from rmqstore.checks.queues.undelivered import (
     withheld_words,
 )
 from rmqstore.errors import UsageError
-from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of
+from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of, topics_with_attributes
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import DOUBLE_WRITE, SEPARATE
 from rmqstore.formats.checkpoint import parse_checkpoint
@@ -209,12 +209,13 @@ _ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0")
 _SEPARATE = NewerFormat(Text("consume queues in {directory}/", directory=SEPARATE), "5.5.0")
 _LIGHT = NewerFormat(Text("light queues (%LMQ%) that are only in RocksDB"), "5.5.0")
 _CONFIG = Text("topics, groups and consumer offsets in RocksDB")
+_ATTRIBUTES_SINCE = "5.0.0"
 _CONFIG_SINCE = {METADATA: "5.4.0", V2: "5.3.2"}
 _ROWS_SINCE = "5.4.0"
 
 
 def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list[NewerFormat]:
-    """Return what stops the forecast's version in the log, and the kinds of queues that it does not know."""
+    """Return what stops the forecast's version in the log, and what of queues and configuration it does not know."""
     rules = rules_for(forecast.version)
     found: list[NewerFormat] = []
     for magic, sys_flag in _at_stop(store, forecast):
@@ -234,6 +235,11 @@ def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list
     since = _CONFIG_SINCE.get(database, "5.2.0") if database is not None else forecast.version
     if version_number(forecast.version) < version_number(since):
         found.append(NewerFormat(Text("{config} (config/{database}/)", config=_CONFIG, database=database), since))
+    if version_number(forecast.version) < version_number(_ATTRIBUTES_SINCE):
+        attributed = topics_with_attributes(store.files, store.root)
+        if attributed:
+            words = Text("the attributes of {topics}", topics=many(attributed, "topic"))
+            found.append(NewerFormat(words, _ATTRIBUTES_SINCE))
     return list(dict.fromkeys(found))
 
 

@@ -396,6 +396,22 @@ def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
     return frozenset(topic for topic, config in rows if _attribute(config, "message.type") == "LITE")
 
 
+def topics_with_attributes(files: Files, root: Path) -> int:
+    """Return the number of topics with attributes other than `queue.type`, such as a message type or a clean-up policy.
+
+    A broker before 5.0.0 ignores them, and leaves them out when it writes topics.json.
+    Source: TopicConfig#attributes (RocketMQ 5.1.4), which 4.9.7 does not have
+    """
+    return loaded_config(files, root, "topics.json", _with_attributes) or 0
+
+
+def _with_attributes(table: Mapping[str, JsonValue]) -> int:
+    topics = table.get("topicConfigTable")
+    rows = topics.values() if isinstance(topics, dict) else ()
+    attributes = (config.get("attributes") for config in rows if isinstance(config, dict))
+    return sum(isinstance(one, dict) and bool(one.keys() - {"queue.type"}) for one in attributes)
+
+
 def only_in_backup(files: Files, root: Path) -> bool:
     """Return whether a broker loads topics.json.bak from `root`, which may lack topics that were created later."""
     paths = (root / "config" / name for name in ("topics.json", "topics.json.bak"))

@@ -42,6 +42,7 @@ POPPED = "messages that POP consumers did not acknowledge"
         ("5.5.1-lmq", "4.9.7", "light queues (%LMQ%) that are only in RocksDB", "5.5.0"),
         ("5.5.1-lite", "5.1.4", "light queues (%LMQ%) that are only in RocksDB", "5.5.0"),
         ("5.5.1-formats", "4.9.7", f"4 {TIMED}", "5.1.0"),
+        ("5.5.1-formats", "4.9.7", "the attributes of 1 topic", "5.1.0"),
         ("5.5.1-config-v2", "4.9.7", "topics, groups and consumer offsets in RocksDB (config/rdb/)", "5.3.2"),
         ("5.5.1-rocksdb", "5.1.4", "topics, groups and consumer offsets in RocksDB (config/consumerOffsets/)", "5.2.0"),
     ],
