@@ -246,6 +246,7 @@ def _answers(question: Question, answer: Answer, stories: list[Story]) -> list[d
         row["read_past_by"] = [p.group for p in story.past]
         row["not_read_by"] = [p.group for p in story.before]
         row["sent_back_by"] = story.sent_back
+        row["popped_by"] = {group: found.state.value for group, found in story.popped.items()}
         rows.append(row | {"due": story.due})
     for place, lost in answer.lost.items():
         rows.append(_answer_row(sorted(answer.named[place]), "lost", [lost.message.offset]))
@@ -255,7 +256,7 @@ def _answers(question: Question, answer: Answer, stories: list[Story]) -> list[d
 def _answer_row(texts: list[str], state: str, offsets: list[int | None]) -> dict[str, Any]:
     empty: list[str] = []
     row = {"texts": texts, "state": state, "offsets": [offset for offset in offsets if offset is not None]}
-    return row | {"read_past_by": empty, "not_read_by": empty, "sent_back_by": empty, "due": None}
+    return row | {"read_past_by": empty, "not_read_by": empty, "sent_back_by": empty, "popped_by": {}, "due": None}
 
 
 def _popped(found: Popped | None) -> dict[str, Any]:
@@ -406,19 +407,25 @@ def _pop_readers(story: Story) -> Iterator[str]:
     again = [p for p in story.popped.values() if p.again]
     if again:
         yield Text("received by {groups}: delivered again when a broker starts", groups=_groups(p.group for p in again))
+    retries = Placed(" ({retries})", retries=many(len(story.retries), "retry", "retries")) if story.retries else ""
     for state in PopState:
         found = [p for p in story.popped.values() if p.state is state and not p.again]
         if not found:
             continue
         names = _groups(p.group for p in found)
         if state is PopState.ACKNOWLEDGED:
-            yield Text("acknowledged by {names}", names=names)
+            yield Text("acknowledged by {names}{retries}", names=names, retries=retries)
         elif state is PopState.INVISIBLE:
-            when = time_text(max(p.visible_time for p in found), exact=True)
-            yield Text("received by {names} and not acknowledged: delivered again at {when}", names=names, when=when)
+            yield Text(
+                "received by {names} and not acknowledged{retries}: delivered again at {when}",
+                names=names,
+                retries=retries,
+                when=time_text(max(p.visible_time for p in found), exact=True),
+            )
         elif state is PopState.RETURNED:
-            times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
-            yield Text("not acknowledged in time by {names}: back in the retry topic{times}", names=names, times=times)
+            yield Text(
+                "not acknowledged in time by {names}: back in the retry topic{retries}", names=names, retries=retries
+            )
         else:
             yield Text("received by {names}: the store does not tell whether it was acknowledged", names=names)
 

@@ -320,6 +320,8 @@ class Event:
 class Story:
     """One message. `events` in log order; `main`: the record that consumers read first, or the only one there is.
 
+    `status` is that of `main`, but its `popped` says what became of the last copy in a retry topic.
+
     `ending`: arrived, undecided, rolled-back, given-up (by the broker: the producer never decided), waiting (for its
     delivery time), overdue, or dead. `due`: delivery time of a message that was not delivered (ms). `texts`: the texts
     of the question that name it.
@@ -408,12 +410,25 @@ class Stories:
         story.committed = half and relation_of(main) == "real"
         story.retries = [r.found for r in ordered if relation_of(r.found) == "retry"]
         story.dead = next((r.found for r in reversed(ordered) if relation_of(r.found) == "dlq"), None)
+        story.status = replace(story.status, popped=self._popped(story, described))
         for one in ordered:
             lifecycle = described[one.found.offset or 0][1] if (one.found.offset or 0) in described else None
             self._add(story, one, lifecycle)
         if story.dead is not None:
             story.ending = "dead"
         return story
+
+    def _popped(self, story: Story, described: dict[int, tuple[MessageStatus, Lifecycle]]) -> dict[str, Popped]:
+        """Return what POP groups did with the last copy of a message: a copy in a retry topic takes the place of it."""
+        out = dict(story.status.popped)
+        for copy in story.retries:
+            before = out.get(group_of(copy))
+            if before is not None and copy is not story.main:
+                known = described.get(copy.offset or 0)
+                status = known[0] if known is not None else self.statuses.of(copy)
+                returned = replace(before, state=PopState.RETURNED, again=False)
+                out[before.group] = status.popped.get(before.group, returned)
+        return out
 
     def _add(self, story: Story, one: Related, lifecycle: Lifecycle | None) -> None:
         """Add a record to a story; the last one that says how the message ended counts."""

@@ -108,11 +108,12 @@ def test_an_unreadable_database_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "key", "state", "consumed", "said"),
     [
-        ("5.5.1-pop", "pr0", "returned", False, "not acknowledged in time by PopRawGroup_11"),
+        ("5.5.1-pop", "pr0", "returned", False, "received by PopRawGroup_11 and not acknowledged (1 retry)"),
+        ("5.5.1-pop", "pr16", "returned", False, "back in the retry topic (1 retry)"),
         ("5.5.1-pop", "pr1", "acknowledged", True, "acknowledged by PopRawGroup_11"),
         ("5.5.1-pop", "pr45", "invisible", False, "received by PopRawGroup_11 and not acknowledged"),
         ("5.4.0-pop", "pr45", "invisible", False, "received by PopRawGroup_11 and not acknowledged"),
-        ("5.5.1-pop-kv", "pr0", "returned", False, "not acknowledged in time by PopRawGroup_11"),
+        ("5.5.1-pop-kv", "pr0", "returned", False, "received by PopRawGroup_11 and not acknowledged (1 retry)"),
         ("5.5.1-pop-kv", "pr21", "acknowledged", True, "acknowledged by PopRawGroup_11"),
         ("5.4.0-pop-kv", "pr45", "invisible", False, "received by PopRawGroup_11 and not acknowledged"),
     ],
@@ -125,6 +126,10 @@ def test_find_says_what_a_pop_group_did(name: str, key: str, state: str, consume
     [consumer] = first["consumers"]
     assert (consumer["group"], consumer["consumed"], consumer["pop"]["state"]) == (GROUP, consumed, state)
     assert said in " ".join(run("find", str(unpack(name)), key).stdout.split())
+    [answered] = answer["answers"]
+    [last] = max(answer["messages"], key=lambda message: int(message["offset"]))["consumers"]
+    returned = len(answer["messages"]) > 1 and "pop" not in last
+    assert answered["popped_by"] == {GROUP: "returned" if returned else last["pop"]["state"]}
 
 
 def test_without_an_index_the_kv_service_does_not_tell_find(tmp_path: Path) -> None:
