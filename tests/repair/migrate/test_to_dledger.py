@@ -290,9 +290,10 @@ def test_consume_queues_without_a_log_are_removed_only_with_force(tmp_path: Path
 PEERS = "n0-10.0.0.1:40911;n1-10.0.0.2:40911"
 
 
-def test_peer_that_was_not_compared_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("own", "other"), [("n0", "n1"), ("n1", "n0")])
+def test_peer_that_was_not_compared_is_refused(own: str, other: str, tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
-    assert "(n1) 1 was not compared" in _refused(store, "--peers", PEERS)
+    assert f"({other}) 1 was not compared" in _refused(store, "--self-id", own, "--peers", PEERS)
 
 
 def test_equal_replica_or_its_fingerprint_is_accepted(tmp_path: Path) -> None:

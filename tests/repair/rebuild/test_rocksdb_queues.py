@@ -89,6 +89,16 @@ def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(
     assert report_of(store, SETTINGS).exit_code == 0
 
 
+def test_a_queue_that_loses_all_its_messages_begins_again_at_0(tmp_path: Path) -> None:
+    store = copy_store(NAME, tmp_path)
+    for path in sorted((store / "commitlog").iterdir())[1:]:
+        path.unlink()
+    apply(plan_of(store, SETTINGS))
+    rows, ends, _ = all_rows(store)
+    assert ends.keys() == {row[:2] for row in rows}
+    assert ("%DLQ%CG_dlq_11", 0) not in ends
+
+
 def test_the_same_plan_has_the_same_digest_in_a_file_too(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     break_rows(store)
