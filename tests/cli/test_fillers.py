@@ -75,6 +75,14 @@ def test_sql_leaves_fillers_out_unless_asked_for(lost_two: tuple[Path, list[Reco
     assert rows("sql", str(store), query, "--fillers") == [{"offset": r.position} for r in lost]
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000])
+def test_a_journal_whose_plan_is_damaged_tells_nothing_about_fillers(text: str, tmp_path: Path) -> None:
+    store, _ = repaired("5.4.0-clean", tmp_path)
+    (plan,) = store.glob(".rmqstore/*/plan.json")
+    plan.write_text(text)
+    assert run_json("verify", str(store), exit_code=0)["fillers"] == [{"count": 2, "repair": None}]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mended_message_is_marked_until_the_repair_is_undone(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

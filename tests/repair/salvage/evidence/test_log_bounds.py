@@ -60,3 +60,11 @@ def test_no_file_is_created_if_nothing_shows_whose_file_is_missing(tmp_path: Pat
     logs = ("commitlog/", "dledger-n0/data/")
     assert not any(step["path"].startswith(logs) for step in plan["steps"])
     assert "DL-MISSING-FILE" in plan["facts"]["stays"]
+
+
+@pytest.mark.parametrize("gone", ["dledger-n0/index", "consumequeue"])
+def test_either_index_or_queues_show_where_dledgers_data_began(gone: str, tmp_path: Path) -> None:
+    store, first = without_first_entries(tmp_path)
+    shutil.rmtree(store / gone)
+    made = [step["path"] for step in planned(store, "--accept-fillers")["steps"] if step["do"] == "create"]
+    assert f"dledger-n0/data/{first.name}" in made
