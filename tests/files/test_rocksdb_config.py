@@ -98,7 +98,7 @@ def test_an_offset_beyond_its_queue_is_found_and_reduced_and_undone(form: str, t
         store = copy_store("5.5.1-clean", tmp_path)
         single_database(store)
         with opened_rows(store / "config" / METADATA) as database:
-            database.get_column_family("consumerOffset")[b"Order_11@CG"] = b'{"offsetTable":{"1":1000}}'
+            database.get_column_family("consumerOffset")[b"Order_11@CG"] = b'{"offsetTable":{"0":1,"1":1000}}'
     opened = open_store(store)
     end = examine(opened, VerifyOptions(jobs=1)).report.queues["Order_11/1"].max
     verified = examine(opened, VerifyOptions(jobs=1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_delivered_messages_of_delay_levels_are_counted_without_config(name: str
     assert isinstance(found, dict)
     assert found["SCHEDULE_TOPIC_XXXX/0"] == delivered["SCHEDULE_TOPIC_XXXX/0"] == 18
     assert all(number == delivered[queue] for queue, number in found.items())
+
+
+def test_they_are_counted_in_the_log_if_their_queues_are_gone(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
+    for folder in ("config", "consumequeue/SCHEDULE_TOPIC_XXXX"):
+        shutil.rmtree(store / folder)
+    findings: Any = run_json("verify", str(store), exit_code=1)["findings"]
+    [facts] = [f["facts"] for f in findings if f["code"] == "CFG-NO-DELAYS" and f["queue"].endswith("/0")]
+    assert (facts["delivered_again"], facts.get("at_least", False)) == (18, False)
 
 
 def test_an_import_has_delivered_nothing(tmp_path: Path) -> None:

@@ -203,6 +203,7 @@ def test_an_end_in_front_of_rows_hides_their_messages(tmp_path: Path) -> None:
     finding = only(report)
     assert (finding.code, finding.queue, finding.facts["queue_offset"]) == ("CQ-MISSING-UNIT", LABEL, 16)
     assert (finding.facts["messages"], finding.facts["reason"]) == (3, "the queue ends before it")
+    assert (finding.offset, finding.length) == (16 * 20, 3 * 20)
     assert (report.queues[LABEL].max, report.queues[LABEL].expected_max) == (16, UNITS)
 
 
@@ -210,6 +211,7 @@ def test_a_beginning_behind_rows_hides_their_messages(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.end(TOPIC, QUEUE, 2, 0, "min"))
     finding = only(report)
     assert (finding.code, finding.facts["queue_offset"], finding.facts["messages"]) == ("CQ-MISSING-UNIT", 0, 2)
+    assert (finding.offset, finding.length) == (0, 2 * 20)
     assert finding.facts["reason"] == "the queue begins after it"
     assert report.verdict == "Consumers do not get all messages; RocketMQ 5.4.0 would start and cut nothing"
 

@@ -12,7 +12,7 @@ import pytest
 from rmqstore.checks.verify import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET
+from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET, TransRow, build_trans_row
 from rmqstore.repair.migrate_to_commitlog import MigrationChoice, plan_migration_to_commitlog
 from tests.command import run, run_json
 from tests.repair.migrating import migrate, refused, verified
@@ -182,13 +182,23 @@ def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["4.9.7-dledger"]
 
 
-def test_a_store_whose_timer_goes_on_from_rocksdb_is_refused_without_broker_conf(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("family", "row", "words"),
+    [
+        ("timer", (SCAN_OFFSET, POSITION.build(position=5)), "how far the broker has read the timer queue"),
+        ("trans", build_trans_row(TransRow(88, "Order_11", "id", 300, 0)), "the addresses of 1 half message"),
+    ],
+)
+def test_a_store_whose_services_go_on_from_rocksdb_is_refused_without_broker_conf(
+    family: str, row: tuple[bytes, bytes], words: str, tmp_path: Path
+) -> None:
     need_rocksdict()
     source = copy_store("5.4.0-dledger", tmp_path)
     with opened_rows(source / "rocksdbstore") as database:
-        database.get_column_family("timer")[SCAN_OFFSET] = POSITION.build(position=5)
+        database.get_column_family(family)[row[0]] = row[1]
     text = refused(source, tmp_path / "plain")
-    assert "rocksdbstore/ keeps how far the broker has read the timer queue" in text
+    assert text.count("rocksdbstore/ keeps ") == 1
+    assert f"rocksdbstore/ keeps {words}" in text
 
 
 def test_an_empty_rocksdbstore_is_no_obstacle_whatever_broker_conf_says(tmp_path: Path) -> None:
