@@ -315,14 +315,15 @@ def test_fillers_of_an_earlier_repair_are_replaced_by_the_messages(name: str, tm
     assert not problem_counts(report_of(store))
 
 
-def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(tmp_path: Path) -> None:
-    store = copy_store("4.9.7-clean", tmp_path)
+@pytest.mark.parametrize("name", ["4.9.7-clean", "4.9.7-dledger"])
+def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
     whole, found = log_files(store), rows(store)
     row = next(r for r in found if b"KEYS\x01" in r.message.properties and len(r.message.body) > 9)
     at = row.stop - len(row.message.properties) + row.message.properties.index(b"KEYS\x01") + 5
     damage.garble(row.path, at, 3)  # more than a single bit, so that the index cannot prove the original value
     assert problem_counts(report_of(store))
-    journal.apply(plan_healing(store, [unpack("4.9.7-clean")]))
+    journal.apply(plan_healing(store, [unpack(name)]))
     assert log_files(store) == whole
     assert not problem_counts(report_of(store))
 
