@@ -101,15 +101,15 @@ def test_the_databases_have_what_the_json_files_have_and_their_version(name: str
         assert data_version(open_store(store), table, table) == had["dataVersion"]
 
 
-@pytest.mark.parametrize(("given", "has_them"), [({}, True), ({"enableLmq": "true"}, True), ({"enableLmq": "false"}, False)])
+@pytest.mark.parametrize(("given", "kept"), [({}, True), ({"enableLmq": "true"}, True), ({"enableLmq": "false"}, False)])
 def test_offsets_of_light_queues_are_beside_the_others_unless_they_are_switched_off(
-    given: dict[str, str], has_them: bool, tmp_path: Path
+    given: dict[str, str], kept: bool, tmp_path: Path
 ) -> None:
     store = copy_store("5.5.1-clean", tmp_path)
     (store / "config" / "lmqConsumerOffset.json").write_text('{"lmqOffsetTable": {"%LMQ%a@group": 7}}')
     convert(store, "rocksdb", write_broker_conf("5.5.1-clean", store, **given), "--apply")
     rows = stored_table(open_store(store), "consumerOffsets", "consumerOffsets").rows
-    assert rows.get("%LMQ%a@group") == ({"0": 7} if has_them else None)
+    assert rows.get("%LMQ%a@group") == ({"0": 7} if kept else None)
 
 
 def test_one_database_for_all_tables(tmp_path: Path) -> None:
