@@ -101,7 +101,9 @@ def test_the_databases_have_what_the_json_files_have_and_their_version(name: str
         assert data_version(open_store(store), table, table) == had["dataVersion"]
 
 
-@pytest.mark.parametrize(("given", "kept"), [({}, True), ({"enableLmq": "true"}, True), ({"enableLmq": "false"}, False)])
+@pytest.mark.parametrize(
+    ("given", "kept"), [({}, True), ({"enableLmq": "true"}, True), ({"enableLmq": "false"}, False)]
+)
 def test_offsets_of_light_queues_are_beside_the_others_unless_they_are_switched_off(
     given: dict[str, str], kept: bool, tmp_path: Path
 ) -> None:
