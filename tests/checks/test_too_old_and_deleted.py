@@ -43,7 +43,7 @@ CONFIG = "topics, groups and consumer offsets in RocksDB"
         ("5.5.1-timer-rocksdb-pending", "4.9.7", f"14 {TIMED} in rocksdbstore/", "5.0.0"),
         ("5.5.1-lmq", "4.9.7", "light queues (%LMQ%) that are only in RocksDB", "5.5.0"),
         ("5.5.1-lite", "5.1.4", "light queues (%LMQ%) that are only in RocksDB", "5.5.0"),
-        ("5.5.1-formats", "4.9.7", f"{V2}; queues of type BatchCQ; 4 {TIMED}", "5.1.0"),
+        ("5.5.1-formats", "4.9.7", f"{V2}; queues of type BatchCQ; the attributes of 1 topic; 4 {TIMED}", "5.1.0"),
         ("5.5.1-config-v2", "4.9.7", f"{CONFIG} (config/rdb/)", "5.3.2"),
         ("5.5.1-rocksdb", "5.1.4", f"consume queues in RocksDB; {CONFIG} (config/consumerOffsets/)", "5.2.0"),
     ],
