@@ -429,10 +429,9 @@ def too_young_to_expire(store: Store, first: LogResult) -> list[str]:
         return []
     return [
         Text(
-            "the {queue} begins at {start:,}: the files before it were less than {hours} hours old "
-            "(fileReservedTime) when the broker last ran, so they did not expire by age. They were "
-            "deleted for lack of space or by a person, are lost, or were never here (a slave that began "
-            "later)",
+            "the {queue} begins at {start:,}: the files before it were less than {hours} hours old (fileReservedTime) "
+            "when the broker last ran, so they did not expire by age. They were deleted for lack of space or by a "
+            "person, are lost, or were never here (a slave that began later)",
             queue=first.queue.name,
             start=first.queue.start,
             hours=hours,

@@ -22,16 +22,13 @@ DIRECTORY: Rows = (
             do=Text("move it away by hand"),
         ),
         spoils_files=True,
-        about=(
-            Text(
-                "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file "
-                "whose length does not fit, or (before 5.1.0) a directory. The broker does not start because "
-                "of it: `length not matched message store config value` or NumberFormatException, exit code "
-                "253. If a file has the place of consumequeue/, the broker starts, but no message gets a "
-                "unit; in the place of index/, the start or all later dispatch ends at the first message "
-                "with a key. A queue file whose name does not have 20 digits is sorted wrongly: the queue "
-                "may end before it."
-            )
+        about=Text(
+            "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
+            "does not fit, or (before 5.1.0) a directory. The broker does not start because of it: `length not matched "
+            "message store config value` or NumberFormatException, exit code 253. If a file has the place of "
+            "consumequeue/, the broker starts, but no message gets a unit; in the place of index/, the start or all "
+            "later dispatch ends at the first message with a key. A queue file whose name does not have 20 digits is "
+            "sorted wrongly: the queue may end before it."
         ),
     ),
     Problem(
@@ -40,11 +37,9 @@ DIRECTORY: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         spoils_files=True,
-        about=(
-            Text(
-                "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a "
-                "directory; newer versions skip it."
-            )
+        about=Text(
+            "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a "
+            "directory; newer versions skip it."
         ),
     ),
     Problem(
@@ -53,12 +48,10 @@ DIRECTORY: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         spoils_files=True,
-        about=(
-            Text(
-                "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 "
-                "do not start (`length not matched`). Newer ones delete the file if it is the last by name, "
-                "and lose the end of the queue with it."
-            )
+        about=Text(
+            "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 "
+            "do not start (`length not matched`). Newer ones delete the file if it is the last by name, "
+            "and lose the end of the queue with it."
         ),
     ),
     Problem(
@@ -67,12 +60,10 @@ DIRECTORY: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         spoils_files=True,
-        about=(
-            Text(
-                "A file is shorter or longer than the other files of its queue. Most versions do not start "
-                "(`length not matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently "
-                "ignore this file and all later ones."
-            )
+        about=Text(
+            "A file is shorter or longer than the other files of its queue. Most versions do not start "
+            "(`length not matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently "
+            "ignore this file and all later ones."
         ),
     ),
     Problem(
@@ -85,12 +76,10 @@ DIRECTORY: Rows = (
             do=Text("set the key that is named above"),
             stops_all=True,
         ),
-        about=(
-            Text(
-                "All files of a queue have a different length than broker.conf says. The broker does not "
-                "start (`length not matched`). Set the key named in the finding to the size of the files. "
-                "Other findings may only be consequences of this one."
-            )
+        about=Text(
+            "All files of a queue have a different length than broker.conf says. The broker does not "
+            "start (`length not matched`). Set the key named in the finding to the size of the files. "
+            "Other findings may only be consequences of this one."
         ),
     ),
     Problem(
@@ -102,12 +91,10 @@ DIRECTORY: Rows = (
             do=Text("move one of them away"),
             stops_all=True,
         ),
-        about=(
-            Text(
-                "Two directories of a multi-path commitlog hold a file with the same name, or a directory "
-                "has two names of the same number (one with fewer zeros). The broker loads both and reads "
-                "`other` (apache/rocketmq issue 8859)."
-            )
+        about=Text(
+            "Two directories of a multi-path commitlog hold a file with the same name, or a directory "
+            "has two names of the same number (one with fewer zeros). The broker loads both and reads "
+            "`other` (apache/rocketmq issue 8859)."
         ),
     ),
     Problem(
@@ -120,11 +107,9 @@ DIRECTORY: Rows = (
             do=Text("mount the disk, or correct broker.conf"),
             stops_all=True,
         ),
-        about=(
-            Text(
-                "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not "
-                "mounted. Nothing is repaired while part of the store may be elsewhere."
-            )
+        about=Text(
+            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not "
+            "mounted. Nothing is repaired while part of the store may be elsewhere."
         ),
     ),
     Problem(
@@ -145,15 +130,12 @@ DIRECTORY: Rows = (
             why=Text("only you can decide on owners and modes"),
             do=Text("run the command that `rmqstore verify` shows"),
         ),
-        about=(
-            Text(
-                "Most files that brokers created in this store belong to one user. Some other files or "
-                "directories belong to someone else, and their owner, group and mode do not let that user "
-                "read and write them: after a restore, or a start, as another user. The broker does not "
-                "start with such a log, queue or checkpoint (`Permission denied`, exit 253), and cannot "
-                "create files in such a directory. The finding contains the command that fixes it. If the "
-                "broker runs as root, this does no harm."
-            )
+        about=Text(
+            "Most files that brokers created in this store belong to one user. Some other files or directories belong "
+            "to someone else, and their owner, group and mode do not let that user read and write them: after a "
+            "restore, or a start, as another user. The broker does not start with such a log, queue or checkpoint "
+            "(`Permission denied`, exit 253), and cannot create files in such a directory. The finding contains the "
+            "command that fixes it. If the broker runs as root, this does no harm."
         ),
     ),
     Problem(
@@ -162,24 +144,19 @@ DIRECTORY: Rows = (
         severity=_E,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair moves the queues of a topic away, which only makes sense if topics.json is right"),
-        about=(
-            Text(
-                "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or "
-                "consumequeue/ has one that does. Loading throws an exception, and the broker does not start."
-            )
+        about=Text(
+            "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or "
+            "consumequeue/ has one that does. Loading throws an exception, and the broker does not start."
         ),
     ),
     Problem(
         code=codes.DIR_FOREIGN_ENTRY,
         title=Text("file or directory that no broker creates"),
         severity=_N,
-        about=(
-            Text(
-                "A file or directory at the top of the store, in index/, or next to topic or queue "
-                "directories. The versions up to 5.5.1 skip it. At the top it may belong to a newer version "
-                "or a plugin: if it contains a RocksDB or files named by offset, the store is not fully "
-                "checked, and no repair moves the end of the log."
-            )
+        about=Text(
+            "A file or directory at the top of the store, in index/, or next to topic or queue directories. The "
+            "versions up to 5.5.1 skip it. At the top it may belong to a newer version or a plugin: if it contains a "
+            "RocksDB or files named by offset, the store is not fully checked, and no repair moves the end of the log."
         ),
     ),
     Problem(
@@ -192,14 +169,11 @@ DIRECTORY: Rows = (
             do=Text("run `rmqstore undo` or `rmqstore resume` with the journal named above"),
             stops_all=True,
         ),
-        about=(
-            Text(
-                "The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it "
-                "first. If the state is `missing`, the store refers to a journal elsewhere (--journal) that "
-                "is not there or is damaged: mount its disk. If it is gone for good, that repair can no "
-                "longer be undone, and `rmqstore journals STORE --prune --missing --apply` removes the "
-                "reference."
-            )
+        about=Text(
+            "The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it first. If the "
+            "state is `missing`, the store refers to a journal elsewhere (--journal) that is not there or is damaged: "
+            "mount its disk. If it is gone for good, that repair can no longer be undone, and `rmqstore journals STORE "
+            "--prune --missing --apply` removes the reference."
         ),
     ),
     Problem(
@@ -210,11 +184,9 @@ DIRECTORY: Rows = (
             why=Text("links are never changed"),
             do=Text("check where it points"),
         ),
-        about=(
-            Text(
-                "The top directory of the store contains a symbolic link, which was followed. Linked files "
-                "are read as a broker reads them, but nothing is ever written through a link."
-            )
+        about=Text(
+            "The top directory of the store contains a symbolic link, which was followed. Linked files "
+            "are read as a broker reads them, but nothing is ever written through a link."
         ),
     ),
 )
@@ -224,12 +196,9 @@ CHECKPOINT: Rows = (
         code=codes.CK_MISSING,
         title=Text("checkpoint file is missing or all zeros"),
         severity=_N,
-        about=(
-            Text(
-                "The broker creates the file. Without its times, recovery after a crash begins at the first "
-                "file (5.4.0: ten files back). A broker that was killed soon after its start leaves the file "
-                "all zeros."
-            )
+        about=Text(
+            "The broker creates the file. Without its times, recovery after a crash begins at the first file (5.4.0: "
+            "ten files back). A broker that was killed soon after its start leaves the file all zeros."
         ),
     ),
     Problem(
@@ -245,11 +214,9 @@ CHECKPOINT: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         points_behind_log=True,
-        about=(
-            Text(
-                "A time in the checkpoint is later than the last message: the value is garbage, or the log "
-                "was cut. After a crash, recovery begins too late and misses older damage."
-            )
+        about=Text(
+            "A time in the checkpoint is later than the last message: the value is garbage, or the log "
+            "was cut. After a crash, recovery begins too late and misses older damage."
         ),
     ),
     Problem(
@@ -270,13 +237,11 @@ CONFIG: Rows = (
             why=Text("neither the file nor its .bak can be parsed"),
             do=Text("write a new file, or take the file from a replica or a backup"),
         ),
-        about=(
-            Text(
-                "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: "
-                "the broker does not start (exit 253). With no .bak it starts, but without what the file "
-                "says: as if there were no topics, or no consumer had committed an offset. With a table that "
-                "is null it may start, and every request that needs the table then fails."
-            )
+        about=Text(
+            "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: "
+            "the broker does not start (exit 253). With no .bak it starts, but without what the file "
+            "says: as if there were no topics, or no consumer had committed an offset. With a table that "
+            "is null it may start, and every request that needs the table then fails."
         ),
     ),
     Problem(
@@ -285,20 +250,16 @@ CONFIG: Rows = (
         severity=_E,
         needs_operator=OperatorTask(
             why=Text("nothing in the store shows the other settings of the topics"),
-            do=(
-                Text(
-                    "take config/topics.json from a replica or a backup; or write one that gives each of these "
-                    'topics the attribute "queue.type": "BatchCQ"'
-                )
+            do=Text(
+                "take config/topics.json from a replica or a backup; or write one that gives each of these "
+                'topics the attribute "queue.type": "BatchCQ"'
             ),
         ),
-        about=(
-            Text(
-                "Topics have batch queues, or messages in the log that need one, but neither topics.json nor its "
-                ".bak says queue.type=BatchCQ for them. With a queue in batchconsumequeue/, the broker does not "
-                "start (exit 253, `The queue type of topic … should be BatchCQ, but is SimpleCQ`). Without one, "
-                "it starts, but nobody gets these messages."
-            )
+        about=Text(
+            "Topics have batch queues, or messages in the log that need one, but neither topics.json nor its "
+            ".bak says queue.type=BatchCQ for them. With a queue in batchconsumequeue/, the broker does not "
+            "start (exit 253, `The queue type of topic … should be BatchCQ, but is SimpleCQ`). Without one, "
+            "it starts, but nobody gets these messages."
         ),
     ),
     Problem(
@@ -307,19 +268,15 @@ CONFIG: Rows = (
         severity=_W,
         needs_operator=OperatorTask(
             why=Text("the log names the topics, but not their settings"),
-            do=(
-                Text(
-                    "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
-                    "updateTopic`, with at least as many queues as before"
-                )
+            do=Text(
+                "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
+                "updateTopic`, with at least as many queues as before"
             ),
         ),
-        about=(
-            Text(
-                "A broker has run on this store, and topics.json and its .bak are gone. The next broker "
-                "starts, but does not know the topics: consumers get `topic not exist` until somebody "
-                "creates them again. Messages and consume queues stay."
-            )
+        about=Text(
+            "A broker has run on this store, and topics.json and its .bak are gone. The next broker "
+            "starts, but does not know the topics: consumers get `topic not exist` until somebody "
+            "creates them again. Messages and consume queues stay."
         ),
     ),
     Problem(
@@ -328,21 +285,16 @@ CONFIG: Rows = (
         severity=_W,
         needs_operator=OperatorTask(
             why=Text("the queues name the topics, but not their settings"),
-            do=(
-                Text(
-                    "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this "
-                    "stores them. Best do it before the broker stops, because it still knows them"
-                )
+            do=Text(
+                "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this "
+                "stores them. Best do it before the broker stops, because it still knows them"
             ),
         ),
-        about=(
-            Text(
-                "With configManagerVersion=v2, a broker does not store topics that it created automatically "
-                "when a producer sent the first message (TopicConfigManagerV2 stores only those of `mqadmin "
-                "updateTopic`; 5.5.1). After its next start it does not know them: consumers get `topic not "
-                "exist` until a producer sends a message, or somebody creates them. Messages, consume queues "
-                "and consumer offsets stay."
-            )
+        about=Text(
+            "With configManagerVersion=v2, a broker does not store topics that it created automatically when a "
+            "producer sent the first message (TopicConfigManagerV2 stores only those of `mqadmin updateTopic`; 5.5.1). "
+            "After its next start it does not know them: consumers get `topic not exist` until a producer sends a "
+            "message, or somebody creates them. Messages, consume queues and consumer offsets stay."
         ),
     ),
     Problem(
@@ -351,23 +303,18 @@ CONFIG: Rows = (
         severity=_W,
         needs_operator=OperatorTask(
             why=Text("the queues name the topics, but not their settings"),
-            do=(
-                Text(
-                    "stop the broker and add the entries that `rmqstore lost STORE` prints to "
-                    "config/topics.json; or create the topics with `mqadmin updateTopic`, with at least as many "
-                    "queues as before"
-                )
+            do=Text(
+                "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or "
+                "create the topics with `mqadmin updateTopic`, with at least as many queues as before"
             ),
         ),
-        about=(
-            Text(
-                "The log has messages of these topics, and their consume queues exist, but topics.json does "
-                "not have the topics: an old topics.json was restored, for instance. Consumers get `topic "
-                "not exist` until somebody creates the topics again. Their messages and queues stay until "
-                "they expire; but before 5.0, the next `mqadmin deleteTopic` of any topic deletes these "
-                "queues too (AdminBrokerProcessor#deleteTopic, 4.9.7). A follower of a group that has run only "
-                "for seconds has not taken the topics from its leader yet; its next start does that."
-            )
+        about=Text(
+            "The log has messages of these topics, and their consume queues exist, but topics.json does "
+            "not have the topics: an old topics.json was restored, for instance. Consumers get `topic "
+            "not exist` until somebody creates the topics again. Their messages and queues stay until "
+            "they expire; but before 5.0, the next `mqadmin deleteTopic` of any topic deletes these "
+            "queues too (AdminBrokerProcessor#deleteTopic, 4.9.7). A follower of a group that has run only "
+            "for seconds has not taken the topics from its leader yet; its next start does that."
         ),
     ),
     Problem(
@@ -376,21 +323,16 @@ CONFIG: Rows = (
         severity=_W,
         needs_operator=OperatorTask(
             why=Text("nothing else in the store shows how far the groups have read"),
-            do=(
-                Text(
-                    "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
-                    "resetOffsetByTime` after the start"
-                )
+            do=Text(
+                "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
+                "resetOffsetByTime` after the start"
             ),
         ),
-        about=(
-            Text(
-                "A broker has run on this store, groups have retry topics, and consumerOffset.json and its "
-                ".bak are gone. Every group starts over: at queue offset 0 in queues that still have it in "
-                "memory, so it gets those messages again; elsewhere where its ConsumeFromWhere says, by "
-                "default at the end, so it never gets what it had not read yet "
-                "(ConsumerManageProcessor#queryConsumerOffset)."
-            )
+        about=Text(
+            "A broker has run on this store, groups have retry topics, and consumerOffset.json and its .bak are gone. "
+            "Every group starts over: at queue offset 0 in queues that still have it in memory, so it gets those "
+            "messages again; elsewhere where its ConsumeFromWhere says, by default at the end, so it never gets what "
+            "it had not read yet (ConsumerManageProcessor#queryConsumerOffset)."
         ),
     ),
     Problem(
@@ -398,14 +340,11 @@ CONFIG: Rows = (
         title=Text("config file is broken, its .bak is good"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or "
-                "has a value of a wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken "
-                "file. With a null in place of its table, the broker takes consumerOffset.json, "
-                "consumerOrderInfo.json or messageRequestMode.json as it is, and every request that needs "
-                "the table fails: no group can query or commit an offset."
-            )
+        about=Text(
+            "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
+            "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file. With a null in place of its "
+            "table, the broker takes consumerOffset.json, consumerOrderInfo.json or messageRequestMode.json as it is, "
+            "and every request that needs the table fails: no group can query or commit an offset."
         ),
     ),
     Problem(
@@ -420,13 +359,11 @@ CONFIG: Rows = (
         title=Text("config file that not every version reads"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a "
-                "comma without a value, a key without quotes. To those versions the file is broken: they "
-                "take the .bak, or start without what the file says, as if there were no topics. `recover` "
-                "writes the same values in the form that every version reads; comments are lost."
-            )
+        about=Text(
+            "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a "
+            "comma without a value, a key without quotes. To those versions the file is broken: they "
+            "take the .bak, or start without what the file says, as if there were no topics. `recover` "
+            "writes the same values in the form that every version reads; comments are lost."
         ),
     ),
     Problem(
@@ -436,12 +373,9 @@ CONFIG: Rows = (
         repair=Repair.ON_REQUEST,
         points_behind_log=True,
         asked=Text("the consumer offsets may be right and the queue too short: `recover` lowers them only on request"),
-        about=(
-            Text(
-                "The offset of a group is greater than the maximum of the queue. The broker resets the "
-                "client to the end (OFFSET_OVERFLOW_BADLY), and the client skips everything that is written "
-                "until then."
-            )
+        about=Text(
+            "The offset of a group is greater than the maximum of the queue. The broker resets the client to the end "
+            "(OFFSET_OVERFLOW_BADLY), and the client skips everything that is written until then."
         ),
     ),
     Problem(
@@ -450,20 +384,16 @@ CONFIG: Rows = (
         severity=_W,
         needs_operator=OperatorTask(
             why=Text("the messages between are nowhere in this store"),
-            do=(
-                Text(
-                    "copy the tier's files of this queue before the start, or start without tiered storage "
-                    "(messageStorePlugIn); `recover --replica` may bring the messages back"
-                )
+            do=Text(
+                "copy the tier's files of this queue before the start, or start without tiered storage "
+                "(messageStorePlugIn); `recover --replica` may bring the messages back"
             ),
         ),
-        about=(
-            Text(
-                "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's "
-                "minimum here: log files were deleted before they were copied, or the queue was moved. At "
-                "its next round the broker destroys what the tier has of this queue, and begins anew "
-                "(MessageStoreDispatcherImpl, `current offset is too small`)."
-            )
+        about=Text(
+            "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's "
+            "minimum here: log files were deleted before they were copied, or the queue was moved. At "
+            "its next round the broker destroys what the tier has of this queue, and begins anew "
+            "(MessageStoreDispatcherImpl, `current offset is too small`)."
         ),
     ),
     Problem(
@@ -473,11 +403,8 @@ CONFIG: Rows = (
         repair=Repair.ON_REQUEST,
         asked=Text("the delay offsets may be right and the queue too short: `recover` lowers them only on request"),
         withholds=True,
-        about=(
-            Text(
-                "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages "
-                "of that level."
-            )
+        about=Text(
+            "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
         ),
     ),
     Problem(
@@ -488,13 +415,10 @@ CONFIG: Rows = (
             why=Text("nothing else in the store shows which of them were delivered"),
             do=Text("take config/delayOffset.json from a slave or a backup that is not older than the log"),
         ),
-        about=(
-            Text(
-                "Messages of this delay level were due before the last message of the log: by more than 20 "
-                "seconds, or by more than a second if all of config/ is gone. A running broker delivers when "
-                "they are due, and saves delayOffset.json every 10 seconds. Without the file, the next start "
-                "delivers them again."
-            )
+        about=Text(
+            "Messages of this delay level were due before the last message of the log: by more than 20 seconds, or by "
+            "more than a second if all of config/ is gone. A running broker delivers when they are due, and saves "
+            "delayOffset.json every 10 seconds. Without the file, the next start delivers them again."
         ),
     ),
     Problem(
@@ -506,12 +430,10 @@ CONFIG: Rows = (
             do=Text("give messageDelayLevel in broker.conf at least as many levels as these messages need"),
         ),
         withholds=True,
-        about=(
-            Text(
-                "messageDelayLevel of broker.conf has fewer levels than the messages that wait in "
-                "SCHEDULE_TOPIC_XXXX. The broker does not read the queues of other levels: these messages "
-                "are never delivered, and expire with the log (ScheduleMessageService#start)."
-            )
+        about=Text(
+            "messageDelayLevel of broker.conf has fewer levels than the messages that wait in "
+            "SCHEDULE_TOPIC_XXXX. The broker does not read the queues of other levels: these messages "
+            "are never delivered, and expire with the log (ScheduleMessageService#start)."
         ),
     ),
 )
@@ -525,13 +447,10 @@ TIMER: Rows = (
         asked=Text("the repair cuts timer units, whose timed messages are then not delivered"),
         withholds=True,
         withholds_at_most=True,
-        about=(
-            Text(
-                "A unit of the timer log has a wrong size or magic. Recovery stops there, and cuts the rest. "
-                "The broker then reads the timer queue again, from the message of the last unit on. If no "
-                "unit of that file is left, it does not: the timed messages of the units that were cut are "
-                "never delivered."
-            )
+        about=Text(
+            "A unit of the timer log has a wrong size or magic. Recovery stops there, and cuts the rest. The broker "
+            "then reads the timer queue again, from the message of the last unit on. If no unit of that file is left, "
+            "it does not: the timed messages of the units that were cut are never delivered."
         ),
     ),
     Problem(
@@ -540,11 +459,9 @@ TIMER: Rows = (
         severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair cuts timer units, whose timed messages are then not delivered"),
-        about=(
-            Text(
-                "Timer units refer to messages that are no longer in the commitlog. The dequeue service may "
-                "stall (apache/rocketmq issue 10668)."
-            )
+        about=Text(
+            "Timer units refer to messages that are no longer in the commitlog. The dequeue service may "
+            "stall (apache/rocketmq issue 10668)."
         ),
     ),
     Problem(
@@ -552,11 +469,9 @@ TIMER: Rows = (
         title=Text("timerwheel has the wrong length"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds "
-                "the file from the timer log."
-            )
+        about=Text(
+            "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds "
+            "the file from the timer log."
         ),
     ),
     Problem(
@@ -569,13 +484,11 @@ TIMER: Rows = (
         ),
         withholds=True,
         withholds_at_most=True,
-        about=(
-            Text(
-                "A start relinks only the newest part of the timer log. Beyond that part, slots that have "
-                "yet to be read do not lead to the last unit that is due in them: those timed messages are "
-                "never delivered. Or they lead to other units, or after the end of the timer log, where "
-                "units will be written later: those messages are delivered too early."
-            )
+        about=Text(
+            "A start relinks only the newest part of the timer log. Beyond that part, slots that have "
+            "yet to be read do not lead to the last unit that is due in them: those timed messages are "
+            "never delivered. Or they lead to other units, or after the end of the timer log, where "
+            "units will be written later: those messages are delivered too early."
         ),
     ),
     Problem(
@@ -586,13 +499,10 @@ TIMER: Rows = (
         asked=Text("with its units linked again, the broker delivers timed messages that it would not deliver now"),
         withholds=True,
         withholds_at_most=True,
-        about=(
-            Text(
-                "The previous position in a unit that is still to be delivered is not that of the unit "
-                "before it in its slot. The units before it are never delivered. If it links back to itself, "
-                "the dequeue service reads on until memory is exhausted, and delivers no timed message any "
-                "more."
-            )
+        about=Text(
+            "The previous position in a unit that is still to be delivered is not that of the unit before it in its "
+            "slot. The units before it are never delivered. If it links back to itself, the dequeue service reads on "
+            "until memory is exhausted, and delivers no timed message any more."
         ),
     ),
     Problem(
@@ -602,13 +512,11 @@ TIMER: Rows = (
         repair=Repair.ON_REQUEST,
         asked=Text("`recover` changes timercheck only on request"),
         withholds=True,
-        about=(
-            Text(
-                "timercheck is too short, or its positions are after the end of the timer log or of the "
-                "timer queue. Or its read time is in the future: brokers never deliver timed messages that "
-                "are due before it. Or a value is 0, although messages were due 15 seconds before the last "
-                "message of the log: the next start delivers timed messages again."
-            )
+        about=Text(
+            "timercheck is too short, or its positions are after the end of the timer log or of the "
+            "timer queue. Or its read time is in the future: brokers never deliver timed messages that "
+            "are due before it. Or a value is 0, although messages were due 15 seconds before the last "
+            "message of the log: the next start delivers timed messages again."
         ),
     ),
     Problem(
@@ -619,13 +527,11 @@ TIMER: Rows = (
             why=Text("nothing else in the store shows which of them were delivered"),
             do=Text("take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log"),
         ),
-        about=(
-            Text(
-                "The timer queue has messages that were due before the last message of the log. A running "
-                "broker delivers them when they are due, and writes the timer log and timercheck every "
-                "second. Without both, the next start reads the timer queue from its beginning, and delivers "
-                "these messages again (TimerMessageStore#recover)."
-            )
+        about=Text(
+            "The timer queue has messages that were due before the last message of the log. A running "
+            "broker delivers them when they are due, and writes the timer log and timercheck every "
+            "second. Without both, the next start reads the timer queue from its beginning, and delivers "
+            "these messages again (TimerMessageStore#recover)."
         ),
     ),
     Problem(
@@ -634,18 +540,14 @@ TIMER: Rows = (
         severity=_E,
         needs_operator=OperatorTask(
             why=Text("compacted messages are nowhere else in the store"),
-            do=(
-                Text(
-                    "move the directories of the queue out of compaction/ (the broker compacts it again from "
-                    "what the log has), or take the file from a replica or a backup"
-                )
+            do=Text(
+                "move the directories of the queue out of compaction/ (the broker compacts it again from "
+                "what the log has), or take the file from a replica or a backup"
             ),
         ),
-        about=(
-            Text(
-                "compactionLog and compactionCq of a queue must hold the same file names, otherwise the "
-                "broker does not start. Or a record or unit in them is damaged."
-            )
+        about=Text(
+            "compactionLog and compactionCq of a queue must hold the same file names, otherwise the "
+            "broker does not start. Or a record or unit in them is damaged."
         ),
     ),
 )
@@ -657,12 +559,10 @@ ROWS: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         points_behind_log=True,
-        about=(
-            Text(
-                "Rows of timed messages, half messages or the index (column families timer, trans, default) "
-                "name records that the log does not have. A broker drops them when they are due, or takes "
-                "what is written there later for the message."
-            )
+        about=Text(
+            "Rows of timed messages, half messages or the index (column families timer, trans, default) "
+            "name records that the log does not have. A broker drops them when they are due, or takes "
+            "what is written there later for the message."
         ),
     ),
     Problem(
@@ -671,13 +571,10 @@ ROWS: Rows = (
         severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair removes the rows, which may be the only trace of a timed message or of a transaction"),
-        about=(
-            Text(
-                "The record at the offset of a row has another size, topic, due time, store time or unique "
-                "id, or none starts there; or the row has no valid key or value. A broker takes that record "
-                "for the message of the row, or ignores the row: the timed message is not delivered, the "
-                "transaction is not checked."
-            )
+        about=Text(
+            "The record at the offset of a row has another size, topic, due time, store time or unique id, or none "
+            "starts there; or the row has no valid key or value. A broker takes that record for the message of the "
+            "row, or ignores the row: the timed message is not delivered, the transaction is not checked."
         ),
     ),
     Problem(
@@ -685,12 +582,9 @@ ROWS: Rows = (
         title=Text("rows of half messages that were committed or rolled back"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "rocksdbstore/ has a row for a half message, although a later record ends its transaction. "
-                "The broker asks the producer once more, and delivers the message again if the producer says "
-                "commit."
-            )
+        about=Text(
+            "rocksdbstore/ has a row for a half message, although a later record ends its transaction. The broker asks "
+            "the producer once more, and delivers the message again if the producer says commit."
         ),
     ),
     Problem(
@@ -698,14 +592,12 @@ ROWS: Rows = (
         title=Text("half messages without a row in rocksdbstore/"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. "
-                "Half messages have no row, and no later record ends them: those after lastOffsetPy because "
-                "rocksdbstore/ was lost, or is older than the log; earlier ones are not given up, because an "
-                "older half message still has its row. The broker never asks for them. `recover` rebuilds their "
-                "rows from the log; the broker may then ask for some once more that it had given up."
-            )
+        about=Text(
+            "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. "
+            "Half messages have no row, and no later record ends them: those after lastOffsetPy because "
+            "rocksdbstore/ was lost, or is older than the log; earlier ones are not given up, because an "
+            "older half message still has its row. The broker never asks for them. `recover` rebuilds their "
+            "rows from the log; the broker may then ask for some once more that it had given up."
         ),
     ),
     Problem(
@@ -714,13 +606,11 @@ ROWS: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         withholds=True,
-        about=(
-            Text(
-                "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint "
-                "is after them), and they were neither delivered nor recalled. But they have no row in "
-                "rocksdbstore/, and the timer log does not have them: they are never delivered. `recover` "
-                "rebuilds their rows from the log; the next start delivers those that are due."
-            )
+        about=Text(
+            "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint "
+            "is after them), and they were neither delivered nor recalled. But they have no row in "
+            "rocksdbstore/, and the timer log does not have them: they are never delivered. `recover` "
+            "rebuilds their rows from the log; the next start delivers those that are due."
         ),
     ),
     Problem(
@@ -728,11 +618,9 @@ ROWS: Rows = (
         title=Text("messages without rows in the index in rocksdbstore/"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Messages before lastOffsetPy have no rows in the index, although messages of the same hour "
-                "have: queries by key or ID do not find them. `recover` rebuilds their rows from the log."
-            )
+        about=Text(
+            "Messages before lastOffsetPy have no rows in the index, although messages of the same hour "
+            "have: queries by key or ID do not find them. `recover` rebuilds their rows from the log."
         ),
     ),
     Problem(
@@ -740,14 +628,11 @@ ROWS: Rows = (
         title=Text("wrong positions in rocksdbstore/"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "lastOffsetPy is beyond the end of the log: until the log has grown past it, new half "
-                "messages (family trans) are never checked, and new messages (family default) are not in the "
-                "index. Or sys_topic_scan_offset_checkpoint is beyond the timer queue: timed messages may be "
-                "skipped after a crash. Or a position is negative, or shorter than 8 bytes, on which brokers "
-                "fail."
-            )
+        about=Text(
+            "lastOffsetPy is beyond the end of the log: until the log has grown past it, new half messages (family "
+            "trans) are never checked, and new messages (family default) are not in the index. Or "
+            "sys_topic_scan_offset_checkpoint is beyond the timer queue: timed messages may be skipped after a crash. "
+            "Or a position is negative, or shorter than 8 bytes, on which brokers fail."
         ),
     ),
     Problem(
@@ -756,13 +641,11 @@ ROWS: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         withholds=True,
-        about=(
-            Text(
-                "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, "
-                "a start delivers only messages that are due from 10 seconds before the start on: those that "
-                "are due while the broker is down are lost, without a word in its log. The fact `messages` "
-                "counts those that a start now would lose. `recover` writes the time of the first row."
-            )
+        about=Text(
+            "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, "
+            "a start delivers only messages that are due from 10 seconds before the start on: those that "
+            "are due while the broker is down are lost, without a word in its log. The fact `messages` "
+            "counts those that a start now would lose. `recover` writes the time of the first row."
         ),
     ),
     Problem(
@@ -771,21 +654,16 @@ ROWS: Rows = (
         severity=_E,
         needs_operator=OperatorTask(
             why=Text("nothing else in the store has its rows"),
-            do=(
-                Text(
-                    "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, "
-                    "which makes the rows of open half messages again; the broker reads the timer topic from its "
-                    "beginning, and delivers messages whose time has passed once more"
-                )
+            do=Text(
+                "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, "
+                "which makes the rows of open half messages again; the broker reads the timer topic from its "
+                "beginning, and delivers messages whose time has passed once more"
             ),
         ),
-        about=(
-            Text(
-                "A file of the database is missing or has wrong bytes. The broker starts, and only its log "
-                "has an error (`MessageRocksDBStorage init error`): with timerRocksDBEnable it delivers no "
-                "timed message any more, with transRocksDBEnable it checks no half message, with "
-                "indexRocksDBEnable it finds nothing."
-            )
+        about=Text(
+            "A file of the database is missing or has wrong bytes. The broker starts, and only its log has an error "
+            "(`MessageRocksDBStorage init error`): with timerRocksDBEnable it delivers no timed message any more, with "
+            "transRocksDBEnable it checks no half message, with indexRocksDBEnable it finds nothing."
         ),
     ),
     Problem(
@@ -793,13 +671,10 @@ ROWS: Rows = (
         title=Text("rows in kvStore/ name messages that their queue does not have"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "A row of kvStore/ is a message that a POP consumer has received and not acknowledged, but "
-                "the queue ends before its offset: the log has lost the message. When the row is due, the "
-                "broker finds nothing and drops it. If the queue has reached this offset again by then, the "
-                "broker delivers another message twice."
-            )
+        about=Text(
+            "A row of kvStore/ is a message that a POP consumer has received and not acknowledged, but the queue ends "
+            "before its offset: the log has lost the message. When the row is due, the broker finds nothing and drops "
+            "it. If the queue has reached this offset again by then, the broker delivers another message twice."
         ),
     ),
     Problem(
@@ -808,14 +683,11 @@ ROWS: Rows = (
         severity=_E,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair removes the rows, which may be of messages that are not acknowledged"),
-        about=(
-            Text(
-                "The value of a row is not the JSON object of a message that a POP consumer has received, or "
-                "the key of the row says something else. When a value that is no such object is due, the "
-                "broker returns no message to any group any more, and its log repeats `PopConsumerService "
-                "revive error`. A row with another key stays: the broker returns its message again after "
-                "each start."
-            )
+        about=Text(
+            "The value of a row is not the JSON object of a message that a POP consumer has received, or the key of "
+            "the row says something else. When a value that is no such object is due, the broker returns no message to "
+            "any group any more, and its log repeats `PopConsumerService revive error`. A row with another key stays: "
+            "the broker returns its message again after each start."
         ),
     ),
 )
@@ -827,22 +699,17 @@ POP: Rows = (
         severity=_W,
         needs_operator=OperatorTask(
             why=Text("the check points are messages of the log, and the messages that they name are gone"),
-            do=(
-                Text(
-                    "nothing is lost by them: start the broker, and let no producer send to these topics before "
-                    "the latest time that is named above, if no message may be delivered twice"
-                )
+            do=Text(
+                "nothing is lost by them: start the broker, and let no producer send to these topics before "
+                "the latest time that is named above, if no message may be delivered twice"
             ),
         ),
-        about=(
-            Text(
-                "A check point in `rmq_sys_REVIVE_LOG_*`, or in the timer on its way there, is a POP "
-                "consumer's receipt of messages; the broker has not processed it yet. But the queue ends "
-                "before the queue offsets in it, or in an acknowledgement of it: the log has lost the "
-                "messages. When the check point is due, the broker finds nothing and goes on "
-                "(PopReviveService#reviveMsgFromCk, 5.4.0). If the queue has reached these offsets again by "
-                "then, the broker delivers other messages twice."
-            )
+        about=Text(
+            "A check point in `rmq_sys_REVIVE_LOG_*`, or in the timer on its way there, is a POP consumer's receipt of "
+            "messages; the broker has not processed it yet. But the queue ends before the queue offsets in it, or in "
+            "an acknowledgement of it: the log has lost the messages. When the check point is due, the broker finds "
+            "nothing and goes on (PopReviveService#reviveMsgFromCk, 5.4.0). If the queue has reached these offsets "
+            "again by then, the broker delivers other messages twice."
         ),
     ),
 )
@@ -855,22 +722,17 @@ BROKER: Rows = (
         repair=Repair.SAFE,
         needs_operator=OperatorTask(
             why=Text("the rules of this broker version lose them, not damage of the store"),
-            do=(
-                Text(
-                    "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; start "
-                    "a store that has DLedger entries with enableDLegerCommitLog=true"
-                )
+            do=Text(
+                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; start "
+                "a store that has DLedger entries with enableDLegerCommitLog=true"
             ),
         ),
-        about=(
-            Text(
-                "Nothing is damaged, but a start of this broker version takes messages away, or does not "
-                "deliver them: a broker with enableDLegerCommitLog=false does not read the DLedger entries "
-                "of a store. After a crash, 5.4 cuts the consume queues of a DLedger store 48 bytes per "
-                "entry too early and does not always dispatch the messages again "
-                "(DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
-                "normal one."
-            )
+        about=Text(
+            "Nothing is damaged, but a start of this broker version takes messages away, or does not deliver them: a "
+            "broker with enableDLegerCommitLog=false does not read the DLedger entries of a store. After a crash, 5.4 "
+            "cuts the consume queues of a DLedger store 48 bytes per entry too early and does not always dispatch the "
+            "messages again (DLedgerCommitLog#dledgerRecoverAbnormally). `rmqstore recover` makes the next start a "
+            "normal one."
         ),
     ),
     Problem(
@@ -879,21 +741,17 @@ BROKER: Rows = (
         severity=_E,
         needs_operator=OperatorTask(
             why=Text("the store is not damaged: this version does not know what newer versions write"),
-            do=(
-                Text(
-                    "start the version named above or a newer one; or export the messages with `rmqstore "
-                    "export`, and import them into a new store"
-                )
+            do=Text(
+                "start the version named above or a newer one; or export the messages with `rmqstore "
+                "export`, and import them into a new store"
             ),
         ),
-        about=(
-            Text(
-                "The log has records, or the store has queues or configuration, that this version cannot "
-                "read: its start stops at the first such record and cuts off the rest of the log, leaves "
-                "messages without consume queue units, or forgets topics, groups and consumer offsets. Or "
-                "messages wait for a service that this version does not have: timed messages, those that POP "
-                "consumers did not acknowledge, half messages in rocksdbstore/. No repair changes that."
-            )
+        about=Text(
+            "The log has records, or the store has queues or configuration, that this version cannot "
+            "read: its start stops at the first such record and cuts off the rest of the log, leaves "
+            "messages without consume queue units, or forgets topics, groups and consumer offsets. Or "
+            "messages wait for a service that this version does not have: timed messages, those that POP "
+            "consumers did not acknowledge, half messages in rocksdbstore/. No repair changes that."
         ),
     ),
     Problem(
@@ -904,11 +762,9 @@ BROKER: Rows = (
             why=Text("the configuration or the rules of this broker version stop it, not damage of the store"),
             do=Text("correct the setting that is named above, or start another version"),
         ),
-        about=(
-            Text(
-                "No other error explains why the broker does not start: for example, a messageDelayLevel "
-                "that it cannot parse (`1x`, or two blanks between levels; exit 253)."
-            )
+        about=Text(
+            "No other error explains why the broker does not start: for example, a messageDelayLevel "
+            "that it cannot parse (`1x`, or two blanks between levels; exit 253)."
         ),
     ),
 )

@@ -16,11 +16,9 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
-        about=(
-            Text(
-                "BODYCRC of a record does not match the stored body. A recovery that scans the record cuts "
-                "the log there (`CRC check failed`) and deletes all later files."
-            )
+        about=Text(
+            "BODYCRC of a record does not match the stored body. A recovery that scans the record cuts "
+            "the log there (`CRC check failed`) and deletes all later files."
         ),
     ),
     Problem(
@@ -30,11 +28,9 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
-        about=(
-            Text(
-                "The record CRC in the property __CRC32# does not match the record: its header, topic or "
-                "properties are damaged, which the body CRC does not cover."
-            )
+        about=Text(
+            "The record CRC in the property __CRC32# does not match the record: its header, topic or "
+            "properties are damaged, which the body CRC does not cover."
         ),
     ),
     Problem(
@@ -44,11 +40,9 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
-        about=(
-            Text(
-                "Neither a message nor a BLANK starts here, but good records follow. Recovery logs `found a "
-                "illegal magic code`, stops, and deletes what follows."
-            )
+        about=Text(
+            "Neither a message nor a BLANK starts here, but good records follow. Recovery logs `found a "
+            "illegal magic code`, stops, and deletes what follows."
         ),
     ),
     Problem(
@@ -58,11 +52,9 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
-        about=(
-            Text(
-                "A run of zeros (a page lost in a power failure) is followed by good records. Recovery takes "
-                "it for the end of the log."
-            )
+        about=Text(
+            "A run of zeros (a page lost in a power failure) is followed by good records. Recovery takes "
+            "it for the end of the log."
         ),
     ),
     Problem(
@@ -72,11 +64,9 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
-        about=(
-            Text(
-                "TOTALSIZE differs from the sum of the parts: the message is incomplete, or its lengths are "
-                "damaged. Log text: `found a half message at`, `read total count not equals msg total size`."
-            )
+        about=Text(
+            "TOTALSIZE differs from the sum of the parts: the message is incomplete, or its lengths are "
+            "damaged. Log text: `found a half message at`, `read total count not equals msg total size`."
         ),
     ),
     Problem(
@@ -95,11 +85,9 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD,
-        about=(
-            Text(
-                "PHYSICALOFFSET is not the position of the record: the record is stale, from an earlier use "
-                "of the file, or its header is damaged. Brokers accept the record and return a wrong address."
-            )
+        about=Text(
+            "PHYSICALOFFSET is not the position of the record: the record is stale, from an earlier use "
+            "of the file, or its header is damaged. Brokers accept the record and return a wrong address."
         ),
     ),
     Problem(
@@ -111,11 +99,8 @@ COMMITLOG: Rows = (
         extent=Extent.RECORD,
         disturbs_queues=True,
         alters_keys=True,
-        about=(
-            Text(
-                "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue "
-                "that nobody reads."
-            )
+        about=Text(
+            "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue that nobody reads."
         ),
     ),
     Problem(
@@ -126,12 +111,9 @@ COMMITLOG: Rows = (
         damages_log=True,
         extent=Extent.RECORD,
         alters_keys=True,
-        about=(
-            Text(
-                "Only one consume queue unit points to this record, and the unit belongs to another topic or "
-                "queue: TOPIC or QUEUEID of the record is damaged. A rebuild would put the message into the "
-                "wrong queue."
-            )
+        about=Text(
+            "Only one consume queue unit points to this record, and the unit belongs to another topic or queue: TOPIC "
+            "or QUEUEID of the record is damaged. A rebuild would put the message into the wrong queue."
         ),
     ),
     Problem(
@@ -147,14 +129,12 @@ COMMITLOG: Rows = (
             ),
             stops_all=True,
         ),
-        about=(
-            Text(
-                "The messages of this file have no units, and the units that point into the file meet no "
-                "message: a file from another broker, or from another time, has taken the place of the right "
-                "one. Brokers do not notice; consumers get other messages, errors or nothing. Restore the "
-                "right file from a replica or a backup. If you have neither, move this file out of the "
-                "store: it then counts as a missing file. Queue offsets after this file are not checked."
-            )
+        about=Text(
+            "The messages of this file have no units, and the units that point into the file meet no "
+            "message: a file from another broker, or from another time, has taken the place of the right "
+            "one. Brokers do not notice; consumers get other messages, errors or nothing. Restore the "
+            "right file from a replica or a backup. If you have neither, move this file out of the "
+            "store: it then counts as a missing file. Queue offsets after this file are not checked."
         ),
     ),
     Problem(
@@ -165,27 +145,22 @@ COMMITLOG: Rows = (
         damages_log=True,
         extent=Extent.RECORD,
         alters_keys=True,
-        about=(
-            Text(
-                "The properties are not valid UTF-8, break their grammar, or contain control characters "
-                "where no writer puts them: in names, in values that clients and brokers set, or eight in a "
-                "row. Brokers accept the record and lose tags, keys or the real topic of delayed and "
-                "transactional messages. Without the properties that delivery needs, such a message is never "
-                "delivered, and may block those after it."
-            )
+        about=Text(
+            "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
+            "puts them: in names, in values that clients and brokers set, or eight in a row. Brokers accept the record "
+            "and lose tags, keys or the real topic of delayed and transactional messages. Without the properties that "
+            "delivery needs, such a message is never delivered, and may block those after it."
         ),
     ),
     Problem(
         code=codes.CL_CONTROL_CHARACTERS,
         title=Text("control characters in property values"),
         severity=_N,
-        about=(
-            Text(
-                "Values that producers choose contain control characters other than line breaks and tabs. "
-                "That is allowed, and nothing else contradicts these values. But bytes that a failing disk "
-                "or a program wrote over a value look the same, and no checksum covers them. `rmqstore dump` "
-                "shows the values. There is one finding for each log, for its first such message."
-            )
+        about=Text(
+            "Values that producers choose contain control characters other than line breaks and tabs. "
+            "That is allowed, and nothing else contradicts these values. But bytes that a failing disk "
+            "or a program wrote over a value look the same, and no checksum covers them. `rmqstore dump` "
+            "shows the values. There is one finding for each log, for its first such message."
         ),
     ),
     Problem(
@@ -198,22 +173,17 @@ COMMITLOG: Rows = (
             why=Text(
                 "the original properties are not in the store, and the index entries are the only trace of the damage"
             ),
-            do=(
-                Text(
-                    "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the "
-                    "message under its present keys, so that the trace is gone"
-                )
+            do=Text(
+                "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the "
+                "message under its present keys, so that the trace is gone"
             ),
         ),
-        about=(
-            Text(
-                "The index entries written for this message belong to other keys than it has now: its "
-                "properties or its topic are damaged where no checksum covers them. An index holds only "
-                "hashes, so the original keys are unknown. Brokers do not notice; queries by the keys return "
-                "other content, and consumers get the damaged properties. The entries stay as they are, "
-                "because they are the only trace of the damage. With --only CL-CONTRADICTED, `recover` "
-                "indexes the message under its present keys."
-            )
+        about=Text(
+            "The index entries written for this message belong to other keys than it has now: its properties or its "
+            "topic are damaged where no checksum covers them. An index holds only hashes, so the original keys are "
+            "unknown. Brokers do not notice; queries by the keys return other content, and consumers get the damaged "
+            "properties. The entries stay as they are, because they are the only trace of the damage. With --only "
+            "CL-CONTRADICTED, `recover` indexes the message under its present keys."
         ),
     ),
     Problem(
@@ -224,14 +194,11 @@ COMMITLOG: Rows = (
         proof="expected",
         extent=Extent.RECORD,
         mendable=True,
-        about=(
-            Text(
-                "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or "
-                "take compressed bytes for the body. Or its transaction bits say that the message was "
-                "prepared or rolled back, but it has a queue offset: brokers rebuild its queue without it. "
-                "One flipped bit is enough, and no checksum covers it. If the message proves the right bits, "
-                "they are corrected; otherwise it stays as it is."
-            )
+        about=Text(
+            "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or take compressed "
+            "bytes for the body. Or its transaction bits say that the message was prepared or rolled back, but it has "
+            "a queue offset: brokers rebuild its queue without it. One flipped bit is enough, and no checksum covers "
+            "it. If the message proves the right bits, they are corrected; otherwise it stays as it is."
         ),
     ),
     Problem(
@@ -241,13 +208,10 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         extent=Extent.RECORD,
         mendable=True,
-        about=(
-            Text(
-                "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, "
-                "and no checksum covers it. No client can decode the message; the good messages after it in "
-                "the same pull are lost too. The repair clears the upper two bytes, which are 0 in every "
-                "port."
-            )
+        about=Text(
+            "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, and no checksum "
+            "covers it. No client can decode the message; the good messages after it in the same pull are lost too. "
+            "The repair clears the upper two bytes, which are 0 in every port."
         ),
     ),
     Problem(
@@ -256,11 +220,9 @@ COMMITLOG: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         mendable=True,
-        about=(
-            Text(
-                "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a "
-                "header is damaged. A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
-            )
+        about=Text(
+            "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a "
+            "header is damaged. A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
         ),
     ),
     Problem(
@@ -272,11 +234,9 @@ COMMITLOG: Rows = (
             why=Text("nothing proves which of the records has the right QUEUEOFFSET"),
             do=Text("their consumers get one of them; `rmqstore dump` shows both"),
         ),
-        about=(
-            Text(
-                "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume "
-                "queue end at an earlier start, stale records, or a damaged header."
-            )
+        about=Text(
+            "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume "
+            "queue end at an earlier start, stale records, or a damaged header."
         ),
     ),
     Problem(
@@ -286,14 +246,11 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         extent=Extent.RECORD,
         mendable=True,
-        about=(
-            Text(
-                "The records before and after it in its queue leave only one possible queue offset, but this "
-                "record has another: its header is damaged. A rebuild of the queue would shift or drop "
-                "units. For a batch in a BatchCQ topic, INNER_BASE and the unit contradict QUEUEOFFSET, from "
-                "which clients number the messages of the batch. Brokers do not stop there, so a replica is "
-                "not cut there either."
-            )
+        about=Text(
+            "The records before and after it in its queue leave only one possible queue offset, but this record has "
+            "another: its header is damaged. A rebuild of the queue would shift or drop units. For a batch in a "
+            "BatchCQ topic, INNER_BASE and the unit contradict QUEUEOFFSET, from which clients number the messages of "
+            "the batch. Brokers do not stop there, so a replica is not cut there either."
         ),
     ),
     Problem(
@@ -301,14 +258,11 @@ COMMITLOG: Rows = (
         title=Text("queue restarted at offset 0"),
         severity=_N,
         mendable=True,
-        about=(
-            Text(
-                "From this record on, the queue offsets of a queue start from 0 again: the topic was deleted "
-                "and created again. Messages before it belong to the deleted topic. If nearly all messages "
-                "of a queue have offset 0 (`times`), a 5.x broker with duplicationEnable=true wrote them: it "
-                "assigns no queue offsets, and consumers get only one message of such a queue. `rmqstore "
-                "export` exports all of them."
-            )
+        about=Text(
+            "From this record on, the queue offsets of a queue start from 0 again: the topic was deleted and created "
+            "again. Messages before it belong to the deleted topic. If nearly all messages of a queue have offset 0 "
+            "(`times`), a 5.x broker with duplicationEnable=true wrote them: it assigns no queue offsets, and "
+            "consumers get only one message of such a queue. `rmqstore export` exports all of them."
         ),
     ),
     Problem(
@@ -319,24 +273,20 @@ COMMITLOG: Rows = (
             why=Text("nothing in the store proves the original time to the millisecond"),
             do=Text("take the file from a replica or a backup; brokers deliver the message as it is"),
         ),
-        about=(
-            Text(
-                "STORETIMESTAMP differs by more than a minute from the records before and after, and "
-                "BORNTIMESTAMP agrees with those: a damaged field, which no checksum covers, or a clock that "
-                "was wrong for one message. The message is delivered, but a search by time may miss others, "
-                "and the start of a broker may begin at another file."
-            )
+        about=Text(
+            "STORETIMESTAMP differs by more than a minute from the records before and after, and "
+            "BORNTIMESTAMP agrees with those: a damaged field, which no checksum covers, or a clock that "
+            "was wrong for one message. The message is delivered, but a search by time may miss others, "
+            "and the start of a broker may begin at another file."
         ),
     ),
     Problem(
         code=codes.CL_TIME_BACK,
         title=Text("store times go back and stay back until the end"),
         severity=_N,
-        about=(
-            Text(
-                "The last records are older than those before them: the clock of the broker was set back, or "
-                "these are records of an earlier log that came back."
-            )
+        about=Text(
+            "The last records are older than those before them: the clock of the broker was set back, or "
+            "these are records of an earlier log that came back."
         ),
     ),
     Problem(
@@ -355,11 +305,9 @@ COMMITLOG: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
-        about=(
-            Text(
-                "Zeros follow the last record of a file, but later files hold records. Recovery stops here "
-                "and deletes the later files."
-            )
+        about=Text(
+            "Zeros follow the last record of a file, but later files hold records. Recovery stops here "
+            "and deletes the later files."
         ),
     ),
     Problem(
@@ -367,11 +315,9 @@ COMMITLOG: Rows = (
         title=Text("bytes after the end of the log that are not a record"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Bytes after the last good record are neither zero nor a record: an interrupted write. "
-                "Recovery stops before them; no broker ever erases them."
-            )
+        about=Text(
+            "Bytes after the last good record are neither zero nor a record: an interrupted write. "
+            "Recovery stops before them; no broker ever erases them."
         ),
     ),
     Problem(
@@ -379,12 +325,10 @@ COMMITLOG: Rows = (
         title=Text("old records after the end of the log"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Records after the end repeat queue offsets and times that the log already has: they are the "
-                "tail of an earlier log that was truncated. A later start may read on into them and bring "
-                "them back (apache/rocketmq issue 10666)."
-            )
+        about=Text(
+            "Records after the end repeat queue offsets and times that the log already has: they are the "
+            "tail of an earlier log that was truncated. A later start may read on into them and bring "
+            "them back (apache/rocketmq issue 10666)."
         ),
     ),
     Problem(
@@ -407,12 +351,9 @@ COMMITLOG: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
-        about=(
-            Text(
-                "A BLANK ends this file before its last message: consume queue units point to messages in "
-                "the bytes that it covers. Brokers continue with the next file. Consumers do not get these "
-                "messages."
-            )
+        about=Text(
+            "A BLANK ends this file before its last message: consume queue units point to messages in the bytes that "
+            "it covers. Brokers continue with the next file. Consumers do not get these messages."
         ),
     ),
     Problem(
@@ -424,11 +365,9 @@ COMMITLOG: Rows = (
             why=Text("a newer or encrypted format is never changed"),
             do=Text("use the version that wrote it"),
         ),
-        about=(
-            Text(
-                "The lengths of the records are consistent, but their magic is unknown: a newer or an "
-                "encrypted format. Nothing is repaired."
-            )
+        about=Text(
+            "The lengths of the records are consistent, but their magic is unknown: a newer or an "
+            "encrypted format. Nothing is repaired."
         ),
     ),
     Problem(
@@ -439,19 +378,15 @@ COMMITLOG: Rows = (
         explains=4,
         needs_operator=OperatorTask(
             why=Text("its messages are not in this store, so nothing can restore them"),
-            do=(
-                Text(
-                    "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the "
-                    "commitlog from a replica or a backup"
-                )
+            do=Text(
+                "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the "
+                "commitlog from a replica or a backup"
             ),
         ),
-        about=(
-            Text(
-                "Consume queues have units, but the log has no record for them: its files are gone, contain "
-                "no records, or are in another place, which storePathCommitLog or storePathDLedgerCommitLog "
-                "in broker.conf names (-c). Most versions then delete the consume queues."
-            )
+        about=Text(
+            "Consume queues have units, but the log has no record for them: its files are gone, contain "
+            "no records, or are in another place, which storePathCommitLog or storePathDLedgerCommitLog "
+            "in broker.conf names (-c). Most versions then delete the consume queues."
         ),
     ),
     Problem(
@@ -460,17 +395,14 @@ COMMITLOG: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         renames_only=True,
-        about=(
-            Text(
-                "All records of this file say that they belong in the file `right_name`: files were swapped, "
-                "or restored under a wrong name. No byte of them is damaged, but a broker returns other "
-                "messages than those asked for. Or the name does not have 20 digits (65536): a broker sorts "
-                "names as texts, so the log ends before this file or before the next one, and DLedger does "
-                "not start. `recover` renames the files (`goes_back`); the rest of the report describes the "
-                "store after that. If the place is taken, or two files hold the same records, the file keeps "
-                "its name, and `because` gives the reason. In a mixed store, a copy of a file in the address "
-                "space of the other log goes into quarantine."
-            )
+        about=Text(
+            "All records of this file say that they belong in the file `right_name`: files were swapped, or restored "
+            "under a wrong name. No byte of them is damaged, but a broker returns other messages than those asked for. "
+            "Or the name does not have 20 digits (65536): a broker sorts names as texts, so the log ends before this "
+            "file or before the next one, and DLedger does not start. `recover` renames the files (`goes_back`); the "
+            "rest of the report describes the store after that. If the place is taken, or two files hold the same "
+            "records, the file keeps its name, and `because` gives the reason. In a mixed store, a copy of a file in "
+            "the address space of the other log goes into quarantine."
         ),
     ),
 )
@@ -483,12 +415,9 @@ DLEDGER: Rows = (
         repair=Repair.SAFE,
         damages_log=True,
         extent=Extent.RECORD_OR_BYTES,
-        about=(
-            Text(
-                "Magic, size or pos of an entry header does not match its place. If the entry is in an old "
-                "file, the node exits with 255 (`The processOffset is too small`); if it is in the last two "
-                "files, the node cuts the log."
-            )
+        about=Text(
+            "Magic, size or pos of an entry header does not match its place. If the entry is in an old file, the node "
+            "exits with 255 (`The processOffset is too small`); if it is in the last two files, the node cuts the log."
         ),
     ),
     Problem(
@@ -498,12 +427,9 @@ DLEDGER: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         damages_log=True,
-        about=(
-            Text(
-                "A BLANK ends this data file before its last entry: consume queue units point to messages in "
-                "the bytes that it covers. Consumers do not get these messages, and a follower that asks for "
-                "the entries gets none."
-            )
+        about=Text(
+            "A BLANK ends this data file before its last entry: consume queue units point to messages in the bytes "
+            "that it covers. Consumers do not get these messages, and a follower that asks for the entries gets none."
         ),
     ),
     Problem(
@@ -523,11 +449,9 @@ DLEDGER: Rows = (
         extent=Extent.RECORD_OR_BYTES,
         disturbs_queues=True,
         alters_keys=True,
-        about=(
-            Text(
-                "The body of an entry is not a message of its position, or fails its CRC. DLedger does not "
-                "notice; consumers do."
-            )
+        about=Text(
+            "The body of an entry is not a message of its position, or fails its CRC. DLedger does not "
+            "notice; consumers do."
         ),
     ),
     Problem(
@@ -561,16 +485,13 @@ DLEDGER: Rows = (
         repair=Repair.ON_REQUEST,
         option="--accept-fillers",
         damages_log=True,
-        about=(
-            Text(
-                "A data or index file between others is missing: loading throws `check data file order "
-                "failed before recovery`, and the broker does not start. On a single node, `recover "
-                "--accept-fillers` puts a file of fillers in its place, which keeps all indexes and queue "
-                "offsets. A member of a group is cut there and gets the rest from its leader. Also reported "
-                "in a mixed store when the first files after the legacy commitlog are missing: brokers "
-                "start, and consumers skip the messages of these files. Fillers take their place in the same "
-                "way."
-            )
+        about=Text(
+            "A data or index file between others is missing: loading throws `check data file order failed before "
+            "recovery`, and the broker does not start. On a single node, `recover --accept-fillers` puts a file of "
+            "fillers in its place, which keeps all indexes and queue offsets. A member of a group is cut there and "
+            "gets the rest from its leader. Also reported in a mixed store when the first files after the legacy "
+            "commitlog are missing: brokers start, and consumers skip the messages of these files. Fillers take their "
+            "place in the same way."
         ),
     ),
     Problem(
@@ -579,13 +500,10 @@ DLEDGER: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         renames_only=True,
-        about=(
-            Text(
-                "All entries of this file say (pos, PHYSICALOFFSET) that they belong in the file "
-                "`right_name`: files were swapped, or restored under a wrong name. The repair is the same as "
-                "for CL-MISPLACED-FILE. It also works on a member of a group, because it does not make that "
-                "member differ from the others."
-            )
+        about=Text(
+            "All entries of this file say (pos, PHYSICALOFFSET) that they belong in the file `right_name`: files were "
+            "swapped, or restored under a wrong name. The repair is the same as for CL-MISPLACED-FILE. It also works "
+            "on a member of a group, because it does not make that member differ from the others."
         ),
     ),
     Problem(
@@ -594,11 +512,9 @@ DLEDGER: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         rebuilt_with="dledger-index",
-        about=(
-            Text(
-                "Index units are missing or differ from their entries. Recovery rewrites them from the first "
-                "mismatch (`Compare data to index failed`) if the damage is in the files that it scans."
-            )
+        about=Text(
+            "Index units are missing or differ from their entries. Recovery rewrites them from the first "
+            "mismatch (`Compare data to index failed`) if the damage is in the files that it scans."
         ),
     ),
     Problem(
@@ -624,21 +540,16 @@ DLEDGER: Rows = (
         explains=7,
         needs_operator=OperatorTask(
             why=Text("two logs have the same addresses, and only the operator knows which of them the broker reads"),
-            do=(
-                Text(
-                    "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now "
-                    "runs without DLedger; otherwise move the commitlog files from this address on away, after "
-                    "`rmqstore export`"
-                )
+            do=Text(
+                "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now runs without "
+                "DLedger; otherwise move the commitlog files from this address on away, after `rmqstore export`"
             ),
             stops_all=True,
         ),
-        about=(
-            Text(
-                "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get "
-                "either the messages of DLedger or those of the commitlog from this address on, never both. "
-                "With enableDLegerCommitLog=true the broker reads DLedger."
-            )
+        about=Text(
+            "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get "
+            "either the messages of DLedger or those of the commitlog from this address on, never both. "
+            "With enableDLegerCommitLog=true the broker reads DLedger."
         ),
     ),
     Problem(
@@ -646,11 +557,9 @@ DLEDGER: Rows = (
         title=Text("committedIndex does not match the log"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "committedIndex in the checkpoint is above the last entry, or cannot be read. It is a lower "
-                "bound, written every 3 seconds."
-            )
+        about=Text(
+            "committedIndex in the checkpoint is above the last entry, or cannot be read. It is a lower "
+            "bound, written every 3 seconds."
         ),
     ),
     Problem(

@@ -16,11 +16,9 @@ CONSUME_QUEUE: Rows = (
         repair=Repair.SAFE,
         lacks_units=True,
         migration_repairs=True,
-        about=(
-            Text(
-                "A message of the log has no unit at its queue offset: consumers never get it. Not every "
-                "start rebuilds the unit."
-            )
+        about=Text(
+            "A message of the log has no unit at its queue offset: consumers never get it. Not every "
+            "start rebuilds the unit."
         ),
     ),
     Problem(
@@ -30,11 +28,9 @@ CONSUME_QUEUE: Rows = (
         repair=Repair.SAFE,
         lacks_units=True,
         migration_repairs=True,
-        about=(
-            Text(
-                "Messages of this queue are in the log, but its consume queue does not exist. After a clean "
-                "exit, 5.x does not rebuild it, unless no other queue is left either."
-            )
+        about=Text(
+            "Messages of this queue are in the log, but its consume queue does not exist. After a clean "
+            "exit, 5.x does not rebuild it, unless no other queue is left either."
         ),
     ),
     Problem(
@@ -42,13 +38,10 @@ CONSUME_QUEUE: Rows = (
         title=Text("consume queues are behind the log"),
         severity=_N,
         migration_repairs=True,
-        about=(
-            Text(
-                "The last messages of the log have no units in any queue yet: the broker was killed (or is "
-                "running) before it dispatched them, or they are DLedger entries that no leader has "
-                "committed. The next start, or the running broker, dispatches them. If no start would "
-                "dispatch them, CQ-LEFT-BEHIND is also reported."
-            )
+        about=Text(
+            "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before "
+            "it dispatched them, or they are DLedger entries that no leader has committed. The next start, or the "
+            "running broker, dispatches them. If no start would dispatch them, CQ-LEFT-BEHIND is also reported."
         ),
     ),
     Problem(
@@ -57,26 +50,21 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         lacks_units=True,
-        about=(
-            Text(
-                "Consume queues are behind the log, and the next start dispatches only from a later file on: "
-                "consumers never get these messages. This happens if consume queues were removed by hand "
-                "after a crash, or if a kill lost rows of a RocksDB that were only in memory."
-            )
+        about=Text(
+            "Consume queues are behind the log, and the next start dispatches only from a later file on: "
+            "consumers never get these messages. This happens if consume queues were removed by hand "
+            "after a crash, or if a kill lost rows of a RocksDB that were only in memory."
         ),
     ),
     Problem(
         code=codes.CQ_DELETED_TOPIC,
         title=Text("messages of a deleted topic"),
         severity=_N,
-        about=(
-            Text(
-                "Messages of this topic are in the log, but the topic is not in topics.json and has no "
-                "consume queue: it was deleted. Nobody gets the messages, and they go with their log files. "
-                "`rmqstore export --topic` exports them until then. To serve the topic again, put it back "
-                "into config/topics.json while the broker is stopped; `rmqstore recover` then makes its "
-                "queues."
-            )
+        about=Text(
+            "Messages of this topic are in the log, but the topic is not in topics.json and has no consume queue: it "
+            "was deleted. Nobody gets the messages, and they go with their log files. `rmqstore export --topic` "
+            "exports them until then. To serve the topic again, put it back into config/topics.json while the broker "
+            "is stopped; `rmqstore recover` then makes its queues."
         ),
     ),
     Problem(
@@ -86,11 +74,9 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         mendable=True,
-        about=(
-            Text(
-                "No good record starts at the commitlog offset of this unit, or of several units in a row. "
-                "Consumers get errors there, or skip them."
-            )
+        about=Text(
+            "No good record starts at the commitlog offset of this unit, or of several units in a row. "
+            "Consumers get errors there, or skip them."
         ),
     ),
     Problem(
@@ -106,14 +92,12 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         mendable=True,
-        about=(
-            Text(
-                "The tags code of the unit is not that of the message: consumers that filter by tag miss the "
-                "message. In SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in "
-                "the message explains the code, the TAGS of the message are wrong, and are corrected. A code "
-                "that is the hash of other tags is left alone, because it may be the only trace of damaged "
-                "TAGS: only with --only CQ-WRONG-TAG is the unit rewritten to match the message."
-            )
+        about=Text(
+            "The tags code of the unit is not that of the message: consumers that filter by tag miss the "
+            "message. In SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in "
+            "the message explains the code, the TAGS of the message are wrong, and are corrected. A code "
+            "that is the hash of other tags is left alone, because it may be the only trace of damaged "
+            "TAGS: only with --only CQ-WRONG-TAG is the unit rewritten to match the message."
         ),
     ),
     Problem(
@@ -128,13 +112,11 @@ CONSUME_QUEUE: Rows = (
         title=Text("units of another queue"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Several units in a row point to messages of one other queue (`right_queue`): a directory of "
-                "consumequeue/ was renamed or copied, or files were restored to the wrong directory. The "
-                "messages are right and do not change: `recover` writes the units of both queues from the "
-                "log. If the directory was only renamed, it is enough to rename it back."
-            )
+        about=Text(
+            "Several units in a row point to messages of one other queue (`right_queue`): a directory of "
+            "consumequeue/ was renamed or copied, or files were restored to the wrong directory. The "
+            "messages are right and do not change: `recover` writes the units of both queues from the "
+            "log. If the directory was only renamed, it is enough to rename it back."
         ),
     ),
     Problem(
@@ -143,13 +125,10 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         explains=5,
-        about=(
-            Text(
-                "Hardly any unit of any queue points to the start of a message: consumequeue/ or commitlog/ "
-                "belongs to another broker, or was restored from another store. If the log is the right one, "
-                "`recover --force` writes all units from it. The consumer offsets in config/ still refer to "
-                "the units of the old queues."
-            )
+        about=Text(
+            "Hardly any unit of any queue points to the start of a message: consumequeue/ or commitlog/ belongs to "
+            "another broker, or was restored from another store. If the log is the right one, `recover --force` writes "
+            "all units from it. The consumer offsets in config/ still refer to the units of the old queues."
         ),
     ),
     Problem(
@@ -157,11 +136,9 @@ CONSUME_QUEUE: Rows = (
         title=Text("units at the wrong queue offset"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic "
-                "queue order maybe wrong`. Consumer offsets refer to other messages."
-            )
+        about=Text(
+            "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic "
+            "queue order maybe wrong`. Consumer offsets refer to other messages."
         ),
     ),
     Problem(
@@ -169,11 +146,9 @@ CONSUME_QUEUE: Rows = (
         title=Text("commitlog offsets of units do not increase"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "The units of a queue are not sorted by commitlog offset; the broker's binary search for the "
-                "minimum offset goes wrong."
-            )
+        about=Text(
+            "The units of a queue are not sorted by commitlog offset; the broker's binary search for the "
+            "minimum offset goes wrong."
         ),
     ),
     Problem(
@@ -183,11 +158,9 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         points_behind_log=True,
-        about=(
-            Text(
-                "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate "
-                "dirty logic files`), but does not erase the units."
-            )
+        about=Text(
+            "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate "
+            "dirty logic files`), but does not erase the units."
         ),
     ),
     Problem(
@@ -195,11 +168,9 @@ CONSUME_QUEUE: Rows = (
         title=Text("units after the end of the queue"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Old units after the end of the queue were never erased. When the queue grows up to them, "
-                "they become valid and point to other messages."
-            )
+        about=Text(
+            "Old units after the end of the queue were never erased. When the queue grows up to them, "
+            "they become valid and point to other messages."
         ),
     ),
     Problem(
@@ -207,12 +178,9 @@ CONSUME_QUEUE: Rows = (
         title=Text("queue contains only pre-blank units"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "A queue that contains only pre-blank units reports a maximum offset of 2147483647: 4.9 then "
-                "dispatches nothing to any queue until the log passes 2 GiB; 5.x dispatches nothing to this "
-                "queue."
-            )
+        about=Text(
+            "A queue that contains only pre-blank units reports a maximum offset of 2147483647: 4.9 then dispatches "
+            "nothing to any queue until the log passes 2 GiB; 5.x dispatches nothing to this queue."
         ),
     ),
     Problem(
@@ -220,11 +188,9 @@ CONSUME_QUEUE: Rows = (
         title=Text("last consume queue file is all zeros"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "The queue has a new file without any unit after a full one. 5.x may fail to load, 4.9 "
-                "counts one unit too many."
-            )
+        about=Text(
+            "The queue has a new file without any unit after a full one. 5.x may fail to load, 4.9 "
+            "counts one unit too many."
         ),
     ),
     Problem(
@@ -247,11 +213,9 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         lacks_units=True,
-        about=(
-            Text(
-                "A start rebuilt this queue only from the log files that it scanned: units of older messages "
-                "in the log are missing."
-            )
+        about=Text(
+            "A start rebuilt this queue only from the log files that it scanned: units of older messages "
+            "in the log are missing."
         ),
     ),
     Problem(
@@ -259,13 +223,10 @@ CONSUME_QUEUE: Rows = (
         title=Text("consume queue extension is damaged"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "A unit refers to an extension address that does not exist, or an extension unit has a wrong "
-                "size. Brokers log `[BUG] can't find consume queue extend file content`, and consumers "
-                "filter those messages themselves. `recover` writes the tags code into the unit; the "
-                "original bit map cannot be restored."
-            )
+        about=Text(
+            "A unit refers to an extension address that does not exist, or an extension unit has a wrong size. Brokers "
+            "log `[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. "
+            "`recover` writes the tags code into the unit; the original bit map cannot be restored."
         ),
     ),
     Problem(
@@ -273,13 +234,10 @@ CONSUME_QUEUE: Rows = (
         title=Text("RocksDB of the consume queues is damaged"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Files of the database in consumequeue/ or consumequeue_rocksdb/ are missing, or their bytes "
-                "are wrong. A broker does not start, or does not deliver messages whose row it cannot read. "
-                "`recover` and `rebuild STORE cq` make a new database from the log, and keep the old one in "
-                "the journal."
-            )
+        about=Text(
+            "Files of the database in consumequeue/ or consumequeue_rocksdb/ are missing, or their bytes are wrong. A "
+            "broker does not start, or does not deliver messages whose row it cannot read. `recover` and `rebuild "
+            "STORE cq` make a new database from the log, and keep the old one in the journal."
         ),
     ),
     Problem(
@@ -288,22 +246,16 @@ CONSUME_QUEUE: Rows = (
         severity=_E,
         needs_operator=OperatorTask(
             why=Text("a newer RocksDB may have written it, and nothing shows that its files are damaged"),
-            do=(
-                Text(
-                    "start the broker version that wrote it, or install a newer rocksdict; if the files are "
-                    "damaged, move them (not the directories) out of consumequeue/ and run this command again: "
-                    "it makes a new database"
-                )
+            do=Text(
+                "start the broker version that wrote it, or install a newer rocksdict; if the files are damaged, move "
+                "them (not the directories) out of consumequeue/ and run this command again: it makes a new database"
             ),
         ),
-        about=(
-            Text(
-                "A table or the manifest in consumequeue/ has a format version that the RocksDB library does "
-                "not know. The RocksDB of RocketMQ 5.4.0 is older and does not know it either: the broker "
-                "does not start. A broker with a newer RocksDB leaves such files, and damage to the version "
-                "number looks the same. The rows cannot be checked, and `recover` and `rebuild STORE cq` "
-                "refuse to replace the database."
-            )
+        about=Text(
+            "A table or the manifest in consumequeue/ has a format version that the RocksDB library does not know. The "
+            "RocksDB of RocketMQ 5.4.0 is older and does not know it either: the broker does not start. A broker with "
+            "a newer RocksDB leaves such files, and damage to the version number looks the same. The rows cannot be "
+            "checked, and `recover` and `rebuild STORE cq` refuse to replace the database."
         ),
     ),
     Problem(
@@ -311,14 +263,12 @@ CONSUME_QUEUE: Rows = (
         title=Text("two RocksDB of the consume queues"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Both consumequeue/ and consumequeue_rocksdb/ have a RocksDB of the queues. A broker from "
-                "5.5.0 on that uses one of them (storeType=defaultRocksDB, rocksdbCQDoubleWriteEnable) does "
-                "not start before the other is gone. This happens if useSeparateStorePathForRocksdbCQ "
-                "changes, or if 5.4.0 runs on a store of 5.5. With the broker's broker.conf (-c), `recover` "
-                "rebuilds the one that the broker uses from the log, and moves the other one to the journal."
-            )
+        about=Text(
+            "Both consumequeue/ and consumequeue_rocksdb/ have a RocksDB of the queues. A broker from "
+            "5.5.0 on that uses one of them (storeType=defaultRocksDB, rocksdbCQDoubleWriteEnable) does "
+            "not start before the other is gone. This happens if useSeparateStorePathForRocksdbCQ "
+            "changes, or if 5.4.0 runs on a store of 5.5. With the broker's broker.conf (-c), `recover` "
+            "rebuilds the one that the broker uses from the log, and moves the other one to the journal."
         ),
     ),
 )
@@ -379,11 +329,9 @@ INDEX: Rows = (
         title=Text("endless chain in an index file"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "The chain of an entry leads back to the entry itself: a query for such a key never ends in "
-                "the broker (IndexFile#selectPhyOffset)."
-            )
+        about=Text(
+            "The chain of an entry leads back to the entry itself: a query for such a key never ends in "
+            "the broker (IndexFile#selectPhyOffset)."
         ),
     ),
     Problem(
@@ -391,12 +339,10 @@ INDEX: Rows = (
         title=Text("index slot or entry out of range"),
         severity=_E,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the "
-                "slot: chains are cut or mixed, and queries miss messages. Or the time of an entry differs "
-                "from that of its message, and queries by time miss it."
-            )
+        about=Text(
+            "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the "
+            "slot: chains are cut or mixed, and queries miss messages. Or the time of an entry differs "
+            "from that of its message, and queries by time miss it."
         ),
     ),
     Problem(
@@ -405,11 +351,8 @@ INDEX: Rows = (
         severity=_W,
         repair=Repair.SAFE,
         points_behind_log=True,
-        about=(
-            Text(
-                "Entries point after the end of the log, or to a place where no record starts. Brokers never "
-                "remove them."
-            )
+        about=Text(
+            "Entries point after the end of the log, or to a place where no record starts. Brokers never remove them."
         ),
     ),
     Problem(
@@ -417,11 +360,9 @@ INDEX: Rows = (
         title=Text("messages missing in the index"),
         severity=_W,
         repair=Repair.SAFE,
-        about=(
-            Text(
-                "Messages with keys that are younger than the oldest index file are not in any index file: "
-                "queries by key or ID do not find them."
-            )
+        about=Text(
+            "Messages with keys that are younger than the oldest index file are not in any index file: "
+            "queries by key or ID do not find them."
         ),
     ),
     Problem(
@@ -432,13 +373,10 @@ INDEX: Rows = (
             why=Text("the configuration does not match the files"),
             do=Text("set the keys that are named above in broker.conf"),
         ),
-        about=(
-            Text(
-                "All index files have a different size than maxHashSlotNum and maxIndexNum in broker.conf "
-                "give. The broker starts, and silently extends shorter files with zeros. With another number "
-                "of slots, it looks for keys in the wrong places, finds none, and writes new entries over "
-                "old ones (IndexFile#<init>, #putKey; 5.4.0)."
-            )
+        about=Text(
+            "All index files have a different size than maxHashSlotNum and maxIndexNum in broker.conf give. The broker "
+            "starts, and silently extends shorter files with zeros. With another number of slots, it looks for keys in "
+            "the wrong places, finds none, and writes new entries over old ones (IndexFile#<init>, #putKey; 5.4.0)."
         ),
     ),
     Problem(

@@ -93,9 +93,8 @@ def _judge(name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, 
 
 
 WHICH = Text(
-    "the store has queues in files and in RocksDB, and nothing says which of them the broker "
-    "reads: give its broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the "
-    "files are not checked"
+    "the store has queues in files and in RocksDB, and nothing says which of them the broker reads: give its "
+    "broker.conf with -c (storeType, rocksdbCQDoubleWriteEnable); until then the files are not checked"
 )
 _NO_BATCHES = Text(
     "a broker with its queues in RocksDB does not deliver all messages of a batch topic "

@@ -106,15 +106,13 @@ def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:
 
 
 _LEFT = Text(
-    "the RocksDB beside the queue files is left unchanged: a broker that writes both aligns its "
-    "ends with the log at the next start, and consumers are served from the files; "
-    "{before_reading}",
+    "the RocksDB beside the queue files is left unchanged: a broker that writes both aligns its ends with the log at "
+    "the next start, and consumers are served from the files; {before_reading}",
     before_reading=BEFORE_READING,
 )
 _WHICH = Text(
     "the store has queue files and a RocksDB of queues. If consumers are served from the RocksDB "
-    "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf "
-    "with -c"
+    "(combineCQPreferCQType), it would no longer match the log: give the broker's broker.conf with -c"
 )
 
 

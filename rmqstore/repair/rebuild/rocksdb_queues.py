@@ -55,9 +55,8 @@ _OF_UNIT = [one.name for one in consumequeue.UNIT]
 """Fields that a row and a unit of a queue in files have in common."""
 WHY = Text("RocksDB of the consume queues, rebuilt from the log's messages")
 _WHERE = Text(
-    "nothing is left of the RocksDB of the queues to tell its directory; consumequeue/ is "
-    "assumed, and a broker with useSeparateStorePathForRocksdbCQ=true (5.5.0 and newer) would "
-    "not start: give its broker.conf with -c"
+    "nothing is left of the RocksDB of the queues to tell its directory; consumequeue/ is assumed, and a broker with "
+    "useSeparateStorePathForRocksdbCQ=true (5.5.0 and newer) would not start: give its broker.conf with -c"
 )
 _NAMED = 10
 Rows = npt.NDArray[Any]
