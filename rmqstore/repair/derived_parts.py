@@ -22,12 +22,13 @@ from rmqstore.repair.beside.rows import LogChange, plan_message_rows, plan_pop_r
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import (
-    QueueRebuild,
+    LogUnits,
     RebuildChoices,
     cut_queues,
     known_topic,
     lag_needs_abort,
     parse_label,
+    plan_queue_files,
     wanted_queues,
 )
 from rmqstore.repair.rebuild.index import IndexRebuild
@@ -56,13 +57,13 @@ def consume_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     if case.store.kind is StoreKind.ROCKSDB:
         if _rows_are_due(case, log):
             refuse_rows(case.store)
-            from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
+            from rmqstore.repair.rebuild.rocksdb_queues import plan_rows
 
-            _rebuild(RowsRebuild(draft, case.verified, list(log.logs), None, choices))
+            plan_rows(draft, case.verified, log.logs, None, choices)
         return
     due = _queues_due(case, log)
     if due is None or due:
-        _rebuild(QueueRebuild(draft, case.verified, list(log.logs), due, choices))
+        plan_queue_files(LogUnits(draft, case.verified, log.logs, due, choices))
     if log.cut is not None:
         cut_queues(draft, log.cut, due or frozenset())
 
@@ -134,7 +135,7 @@ def rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None
     if case.results and (changed or damaged or _has_problems_in_rows(case)):
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
-        fits = plan_beside(draft, case.verified, list(log.logs), None, _choices(case))
+        fits = plan_beside(draft, case.verified, log.logs, None, _choices(case))
     if draft.steps and not fits:
         tell_left(draft, touches_log=log.written)
 
@@ -142,11 +143,6 @@ def rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None
 def _choices(case: Recovery) -> RebuildChoices:
     rewrite = codes.CQ_WRONG_TAG in case.options.only
     return RebuildChoices(allow_gaps=case.options.allow_shift, limit=case.limit, rewrite_codes=rewrite)
-
-
-def _rebuild(work: QueueRebuild) -> None:
-    work.read()
-    work.plan()
 
 
 # --- which queues are compared with the log -------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions, offset_decisions
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label
+from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, parse_label, plan_queue_files
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.repaired_log import RepairedLog
@@ -125,15 +125,14 @@ def _queues(
     wanted: frozenset[Name] | None,
     choices: RebuildChoices,
 ) -> None:
-    store, kind = draft.store, QueueRebuild
+    store = draft.store
     if store.kind is StoreKind.ROCKSDB:
         refuse_rows(store)
-        from rmqstore.repair.rebuild.rocksdb_queues import RowsRebuild
+        from rmqstore.repair.rebuild.rocksdb_queues import plan_rows
 
-        kind = RowsRebuild
-    work = kind(draft, verified, views, wanted, choices)
-    work.read()
-    work.plan()
+        plan_rows(draft, verified, views, wanted, choices)
+    else:
+        plan_queue_files(LogUnits(draft, verified, views, wanted, choices))
     if store.rocksdb_beside:
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 

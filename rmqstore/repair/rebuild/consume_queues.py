@@ -8,21 +8,18 @@ the entries that replace them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems import codes as problem_codes
-from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue, message_at
-from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
@@ -51,10 +48,10 @@ WHY = Text("rebuilt from the log: its messages, at their queue offsets")
 def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
     """Return the queues with findings about their units and those in `also`; None (all) if findings are not listed."""
     findings = verified.report.findings
-    notes = (problem_codes.CQ_DELETED_TOPIC, problem_codes.CQ_BEHIND)
+    notes = (codes.CQ_DELETED_TOPIC, codes.CQ_BEHIND)
     listed = [f for f in findings.listed if f.problem.of_queues and f.code not in notes]
     counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].of_queues and code not in notes)
-    if counted > len(listed) or problem_codes.CQ_FOREIGN in findings.counts:
+    if counted > len(listed) or codes.CQ_FOREIGN in findings.counts:
         return None
     names = {name for f in listed if (name := parse_label(f.queue)) is not None}
     for finding in findings.listed:
@@ -139,58 +136,76 @@ class Odds(NamedTuple):
     unread: int
 
 
-def _codes_of(found: Mapping[int, Finding]) -> dict[int, int]:
-    """Return the tags code of the unit in each finding, by offset of the message."""
-    return {at: code for at, finding in found.items() if isinstance(code := finding.facts["tags_code"], int)}
+class LogUnits:
+    """The units that the messages of the repaired log have in `wanted` queues; None: in all queues.
 
-
-class QueueRebuild:
-    """Rebuilds the `wanted` queues (None: all): `read` reads their messages from the repaired log, `plan` plans."""
+    `as_rows`: for a RocksDB, in which a row has a store time, and an inner batch has one row. The log is read once,
+    unless the verification has kept the units of all messages.
+    """
 
     def __init__(
         self,
         draft: PlanBuilder,
         verified: Verified,
-        views: list[RepairedLog],
+        views: Sequence[RepairedLog],
         wanted: frozenset[Name] | None,
         choices: RebuildChoices,
+        *,
+        as_rows: bool = False,
     ) -> None:
-        self.limit = choices.limit
-        self.kept_codes = {} if choices.rewrite_codes else _codes_of(doubtful_tags(verified, views))
         self.draft = draft
         self.store = draft.store
         self.verified = verified
         self.views = views
-        self.logs = verified.logs
         self.wanted = wanted
-        self.deleted_too = choices.deleted_too
-        self.allow_gaps = choices.allow_gaps
+        self.choices = choices
+        self.logs = verified.logs
         self.min_offset = self.logs.min_offset
-        self.batch_topics = verified.batch_topics
-        self.kept = self._kept()
-        self.spill = self._buffer()
+        kept = None if as_rows else self._kept()
+        spill = kept.spill if kept is not None else None
+        self._buffer = UnitBuffer(wanted, self.logs.queues, choices.limit, spill, times=as_rows)
+        if kept is not None:
+            self._take(kept)
+        else:
+            self._read(frozenset() if as_rows else verified.batch_topics)
+        doubtful = {} if choices.rewrite_codes else doubtful_tags(verified, views)
+        codes_of = {at: finding.facts["tags_code"] for at, finding in doubtful.items()}
+        self._codes = {at: code for at, code in codes_of.items() if isinstance(code, int)}
 
     def _kept(self) -> KeptUnits | None:
         """Return the units that the verification kept; None if the plan changes the log or messages get no unit."""
-        kept = self.verified.units
-        same = self.limit is None and all(v.queue is v.result.queue and v.end >= v.result.wrote for v in self.views)
+        kept, limit = self.verified.units, self.choices.limit
+        same = limit is None and all(v.queue is v.result.queue and v.end >= v.result.wrote for v in self.views)
         return kept if isinstance(kept, KeptUnits) and same else None
 
-    def _buffer(self) -> UnitBuffer:
-        return UnitBuffer(self.wanted, self.logs.queues, self.limit, self.kept.spill if self.kept else None)
+    def _take(self, kept: KeptUnits) -> None:
+        self._buffer.take(kept)
+        for result in self.logs.results:
+            for name, rows in result.batches.items():
+                self._buffer.take_batches(name, rows)
 
-    def read(self) -> None:
-        """Read the log once, unless the verification has kept the units of all messages."""
-        if self.kept is not None:
-            self.spill.take(self.kept)
-            for result in self.logs.results:
-                for name, rows in result.batches.items():
-                    self.spill.take_batches(name, rows)
-            return
-        dispatcher = Redispatch(self.store, self.spill, self.batch_topics)
+    def _read(self, batch_topics: frozenset[str]) -> None:
+        dispatcher = Redispatch(self.store, self._buffer, batch_topics)
         for view in self.views:
             dispatcher.run(view)
-        self.spill.flush()
+        self._buffer.flush()
+
+    @property
+    def names(self) -> Collection[Name]:
+        """The queues that have a unit."""
+        return self._buffer.queues.keys()
+
+    def of(self, name: Name) -> BufferedUnits:
+        """Return the units of one queue."""
+        return self._buffer.queues.get(name) or BufferedUnits(self._buffer.spill, times=self._buffer.times)
+
+    def later(self, name: Name) -> int:
+        """Return how many messages of a queue get their unit only when they are committed."""
+        return self._buffer.later[name]
+
+    def kept_codes(self, name: Name, extension: Extension) -> KeptCodes:
+        """Return what keeps its tags code in one queue."""
+        return KeptCodes(extension, delay_levels(self.store).longest(name[1] + 1), self._codes)
 
     def damaged(self, offset: int) -> bool:
         """Return whether a byte of the log is damaged or missing, and no step repairs it."""
@@ -202,79 +217,14 @@ class QueueRebuild:
                 return not view.differs(offset, offset + 1)
         return False
 
-    def names(self) -> list[Name]:
-        """Return the wanted queues, or all queues in the log and on disk, without those that are in RocksDB only."""
-        names = self.wanted if self.wanted is not None else self.on_disk | set(self.spill.queues)
-        return sorted(name for name in names if not self.store.reads_rows(name[0]))
+    # --- queue offsets without a message --------------------------------------------------------------------------
 
-    @cached_property
-    def on_disk(self) -> frozenset[Name]:
-        """The queues that have a directory, even one whose name no message can have."""
-        kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-        return frozenset((t, q) for kind in kinds for t, q, _ in self.store.queue_directories(kind))
-
-    def plan(self) -> None:
-        """Add the steps."""
-        for name in self.names():
-            if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in self.on_disk:
-                continue
-            units = self.spill.queues.get(name, BufferedUnits(self.spill.spill))
-            kind = QueueKind.BATCH if name[0] in self.batch_topics else QueueKind.SIMPLE
-            files = queue_files(self.store, name, kind)
-            if self.draft.is_gone(files.queue.directories[0]) and files.queue.files:
-                continue  # its topic directory is in the tree of the other kind, and is moved away
-            if not files.queue.files and not self.deleted_too and not known_topic(self.logs, name[0]):
-                continue
-            if kind is QueueKind.BATCH and not files.queue.files and self._unnamed(name[0]):
-                continue
-            before = len(self.draft.steps)
-            if kind is QueueKind.BATCH:
-                plan_batch_queue(self.draft, files, units.batches, self.min_offset, WHY)
-                if units.batches:
-                    self.draft.ends[files.label] = max(u.base + u.count for u in units.batches) + self.spill.later[name]
-            else:
-                self._simple(files, units)
-            if len(self.draft.steps) > before:
-                self._decide_size(kind)
-
-    def _decide_size(self, kind: QueueKind) -> None:
-        decision = size_decision(self.store, kind)
-        if decision is not None:
-            self.draft.decisions.append(decision)
-
-    def _unnamed(self, topic: str) -> bool:
-        """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json."""
-        if problem_codes.CFG_NO_TOPICS not in self.verified.report.findings.counts:
-            return False
-        words = Text(
-            "the batch queue of {topic} is not rebuilt: with it, no broker starts until config/topics.json is restored",
-            topic=topic,
-        )
-        if words not in self.draft.notes:
-            self.draft.notes.append(words)
-        return True
-
-    def _simple(self, files: ConsumeQueueFiles, units: BufferedUnits) -> None:
-        before = len(self.draft.steps)
-        gone = {f.path for f in files.queue.files if self.draft.path(f.path) in self.draft.gone}
-        extension = Extension.of(self.store, files.topic, files.queue_id)
-        delay = delay_levels(self.store).longest(files.queue_id + 1)
-        codes = KeptCodes(extension, delay, self.kept_codes)
-        image = QueueImage(files, units, self.min_offset, self.damaged, codes, gone)
-        plan_queue(self.draft, image, WHY)
-        extension.plan(self.draft, files)
-        label = files.label
-        self.draft.ends[label] = image.high + self.spill.later[files.topic, files.queue_id]
-        told = self.note_gaps(label, image)
-        if len(self.draft.steps) > before:
-            self.tell(told)
-
-    def note_gaps(self, label: str, image: QueueImage) -> Odds:
+    def odds(self, label: str, image: QueueImage) -> Odds:
         """Note the queue offsets without a message: their units repeat the one before, so they are shifted."""
         self.draft.gaps[label] = image.gaps
         if image.strays:
             kept = image.usable or not image.empty
-            code = problem_codes.CQ_MISSING_UNIT if kept else problem_codes.CQ_MISSING_QUEUE
+            code = codes.CQ_MISSING_UNIT if kept else codes.CQ_MISSING_QUEUE
             self.draft.strays[code] += len(image.strays)
         unread = image.units.total - sum(b - a for a, b in image.ranges)
         part = self.logs.queues.get((image.files.topic, image.files.queue_id))
@@ -288,37 +238,97 @@ class QueueRebuild:
         stop = at + (message.size if message is not None else 1)
         return any(view.differs(at, stop) for view in self.views)
 
-    def tell(self, image: Odds) -> None:
+    def tell(self, odds: Odds) -> None:
         """Add notes and decisions for queue offsets without a message, and for impossible ones.
 
         A queue offset without a message was one of a lost message, or of one whose header is damaged.
         """
-        label = image.label
-        if image.gaps:
-            self.draft.more["at_least"] = True
-        if image.gaps and self.allow_gaps:
-            self.draft.notes.append(gaps_text(label, image.gaps))
-        elif image.gaps:
-            hint = "" if self.allow_gaps is None else Text("; --accept-shift accepts that")
-            self.draft.decisions.append(gaps_text(label, image.gaps) + hint)
-        if image.strays:
-            self.draft.notes.append(
+        draft, label, allow_gaps = self.draft, odds.label, self.choices.allow_gaps
+        if odds.gaps:
+            draft.more["at_least"] = True
+        if odds.gaps and allow_gaps:
+            draft.notes.append(gaps_text(label, odds.gaps))
+        elif odds.gaps:
+            hint = "" if allow_gaps is None else Text("; --accept-shift accepts that")
+            draft.decisions.append(gaps_text(label, odds.gaps) + hint)
+        if odds.strays:
+            draft.notes.append(
                 Text(
                     "{label}: records with impossible queue offsets ({strays}) get no unit",
                     label=label,
-                    strays=image.strays[0][0],
+                    strays=odds.strays[0][0],
                 )
             )
-        if image.unread and label not in self.draft.unread:
-            self.draft.unread.add(label)
-            self.draft.lose({label: image.unread}, 0)
-            self.draft.notes.append(
+        if odds.unread and label not in draft.unread:
+            draft.unread.add(label)
+            draft.lose({label: odds.unread}, 0)
+            draft.notes.append(
                 Text(
                     "{label}: {messages} in the log without a queue offset of its own: consumers do not get it",
                     label=label,
-                    messages=many(image.unread, "message"),
+                    messages=many(odds.unread, "message"),
                 )
             )
+
+
+def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> None:
+    """Add the steps for the files of the queues in `names`; None: of the wanted queues that are in files."""
+    draft, store = units.draft, units.store
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+    on_disk = {(t, q) for kind in kinds for t, q, _ in store.queue_directories(kind)}  # a name may be damaged
+    if names is None:
+        known = units.wanted if units.wanted is not None else on_disk.union(units.names)
+        names = sorted(name for name in known if not store.reads_rows(name[0]))
+    for name in names:
+        if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in on_disk:
+            continue
+        kind = QueueKind.BATCH if name[0] in units.verified.batch_topics else QueueKind.SIMPLE
+        files = queue_files(store, name, kind)
+        if draft.is_gone(files.queue.directories[0]) and files.queue.files:
+            continue  # its topic directory is in the tree of the other kind, and is moved away
+        if not files.queue.files and not (units.choices.deleted_too or known_topic(units.logs, name[0])):
+            continue
+        if kind is QueueKind.BATCH and not files.queue.files and _needs_topics(units, name[0]):
+            continue
+        before = len(draft.steps)
+        if kind is QueueKind.BATCH:
+            rows = units.of(name).batches
+            plan_batch_queue(draft, files, rows, units.min_offset, WHY)
+            if rows:
+                draft.ends[files.label] = max(row.base + row.count for row in rows) + units.later(name)
+        else:
+            _plan_simple(units, files)
+        converts = store.kind is StoreKind.ROCKSDB  # then the settings that the plan names have the size
+        if len(draft.steps) > before and not converts and (decision := size_decision(store, kind)) is not None:
+            draft.decisions.append(decision)
+
+
+def _needs_topics(units: LogUnits, topic: str) -> bool:
+    """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json; note it."""
+    if codes.CFG_NO_TOPICS not in units.verified.report.findings.counts:
+        return False
+    units.draft.notes.append(
+        Text(
+            "the batch queue of {topic} is not rebuilt: with it, no broker starts until config/topics.json is restored",
+            topic=topic,
+        )
+    )
+    return True
+
+
+def _plan_simple(units: LogUnits, files: ConsumeQueueFiles) -> None:
+    draft, name = units.draft, (files.topic, files.queue_id)
+    before = len(draft.steps)
+    gone = {f.path for f in files.queue.files if draft.path(f.path) in draft.gone}
+    extension = Extension.of(units.store, *name)
+    kept = units.kept_codes(name, extension)
+    image = QueueImage(files, units.of(name), units.min_offset, units.damaged, kept, gone)
+    plan_queue(draft, image, WHY)
+    extension.plan(draft, files)
+    draft.ends[files.label] = image.high + units.later(name)
+    odds = units.odds(files.label, image)
+    if len(draft.steps) > before:
+        units.tell(odds)
 
 
 def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[Name]) -> None:

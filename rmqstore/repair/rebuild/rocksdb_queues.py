@@ -10,9 +10,8 @@ Source: RocksDBConsumeQueueStore#putMessagePosition0, RocksDBConsumeQueueOffsetT
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.append.rocksdb import NewDatabase
-from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import (
@@ -40,17 +39,15 @@ from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, KeptCodes, QueueImage
-from rmqstore.repair.rebuild.consume_queues import Odds, QueueRebuild, RebuildChoices, known_topic, parse_label
+from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, QueueImage
+from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic, parse_label
 from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
-from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
 from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
 from rmqstore.repair.salvage.evidence import ConsumerProgress
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
-ROW = UNIT_VALUE.size
 _OF_UNIT = [one.name for one in consumequeue.UNIT]
 """Fields that a row and a unit of a queue in files have in common."""
 WHY = Text("RocksDB of the consume queues, rebuilt from the log's messages")
@@ -66,7 +63,7 @@ Rows = npt.NDArray[Any]
 class OldRows:
     """The readable part of the old database; `damage` is the reason why the rest cannot be read.
 
-    `ended`: the ends of all queues are known.
+    `ended`: the ends of all queues are known. `elsewhere`: these rows are not in the directory of the new database.
     """
 
     database: Database
@@ -75,6 +72,7 @@ class OldRows:
     dispatched: int = 0
     damage: str = ""
     ended: bool = False
+    elsewhere: bool = False
 
     @staticmethod
     def of(store: Store) -> OldRows:
@@ -132,6 +130,16 @@ class OldRows:
         """Return one queue, which may have no rows."""
         return RocksDBQueue(self.database, *name)
 
+    def extension(self, store: Store, name: Name) -> Extension:
+        """Return the extension whose addresses the rows of a queue may have."""
+        return Extension.of(store, *name)
+
+    def was_deleted(self, name: Name, logs: Logs) -> bool:
+        """Return whether a queue of the log was deleted on purpose, so that it has no rows."""
+        part = logs.queues.get(name)
+        known = self.ended and not self.damage and name not in self.names
+        return part is not None and known and was_deleted(name[0], part.last_at, self.dispatched)
+
 
 class RowsImage(QueueImage):
     """The rows that one queue should have, for queue offsets [low, high). `without`: ranges that have no row."""
@@ -181,56 +189,36 @@ class RowsImage(QueueImage):
         return out
 
 
-class RowsRebuild(QueueRebuild):
-    """Rebuilds all queues of a store in a new RocksDB; rows of queues that are not `wanted` are copied."""
+class RowsRebuild:
+    """Rebuilds all queues of a store in a new RocksDB; rows of queues that are not wanted are copied.
 
-    def __init__(
-        self,
-        draft: PlanBuilder,
-        verified: Verified,
-        views: list[RepairedLog],
-        wanted: frozenset[Name] | None,
-        choices: RebuildChoices,
-    ) -> None:
-        super().__init__(draft, verified, views, wanted, choices)
-        self.old = OldRows.of(self.store)
-        # a broker writes one row for an inner batch, at its first queue offset
-        self.inner, self.batch_topics = self.batch_topics, frozenset()
-        self.end = max((view.end for view in views), default=0)
+    `units` are those of the messages, as rows; `old` has the rows of today, which are in the database that is replaced,
+    or in files.
+    """
+
+    def __init__(self, units: LogUnits, old: OldRows) -> None:
+        self.units = units
+        self.draft, self.store, self.verified, self.logs = units.draft, units.store, units.verified, units.logs
+        self.old = old
+        self.end = max((view.end for view in units.views), default=0)
         self.dispatched = 0
         self.bounds: dict[bytes, bytes] = {}
-        self.differs = bool(self.old.damage)
+        self.differs = bool(old.damage) or old.elsewhere
         self.beside = self.store.rocksdb_beside
-        self.rule = written_rows(self.store)
-        self.progress = None if self.old.ended or self.beside else ConsumerProgress(self.store)
+        self.progress = None if old.ended or self.beside else ConsumerProgress(self.store)
         self.ends_by_progress: list[str] = []
         self.odds: list[Odds] = []
 
-    def _kept(self) -> None:
-        """Return None: the units that a verification keeps have no store times."""
-
-    def _buffer(self) -> UnitBuffer:
-        return UnitBuffer(self.wanted, self.logs.queues, self.limit, times=True)
-
-    @cached_property
-    def on_disk(self) -> frozenset[Name]:
-        """The queues of the old database."""
-        return frozenset(self.old.names)
-
     def names(self) -> list[Name]:
         """Return all queues, in the order of their keys."""
-        known = {*self.on_disk, *self.spill.queues}
+        known = self.old.names.union(self.units.names)
         if self.progress is not None:
             known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
         if self.beside:
             known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
-        known = {name for name in known if self.rule.has(name[0]) and not self._was_deleted(name)}
+        rule = written_rows(self.store)
+        known = {name for name in known if rule.has(name[0]) and not self.old.was_deleted(name, self.logs)}
         return sorted(known, key=lambda name: _unit_key(name, 0))
-
-    def _was_deleted(self, name: Name) -> bool:
-        part = self.logs.queues.get(name)
-        known = self.old.ended and not self.old.damage and name not in self.old.names
-        return part is not None and known and was_deleted(name[0], part.last_at, self.old.dispatched)
 
     def in_files(self, name: Name) -> bool:
         """Return whether a queue is in files too, which determine where it ends."""
@@ -246,7 +234,7 @@ class RowsRebuild(QueueRebuild):
         try:
             new = NewDatabase(folder.path / "database", (UNITS, OFFSETS))
             for name in self.names():
-                if self.wanted is not None and name not in self.wanted:
+                if self.units.wanted is not None and name not in self.units.wanted:
                     self._copy(new, name)
                 elif self._is_due(name):
                     changed |= self._queue(new, name)
@@ -260,14 +248,12 @@ class RowsRebuild(QueueRebuild):
         except CannotRead as e:
             raise unwritten(e) from e
         for odds in self.odds:
-            self.tell(odds)
-        if self._assumes_place():
+            self.units.tell(odds)
+        place_is_known = places_found(self.store.files, self.store.root) or place_is_configured(self.store.config)
+        if not (place_is_known or self.old.elsewhere):
             self.draft.decisions.append(_WHERE)
         swap_in(self.draft, self.store.rocksdb_directory, StagedDatabase(new, files, folder), WHY)
         self._tell_ends()
-
-    def _assumes_place(self) -> bool:
-        return not places_found(self.store.files, self.store.root) and not place_is_configured(self.store.config)
 
     def _discard_other(self) -> None:
         """Discard a second RocksDB, with which a broker does not start.
@@ -315,11 +301,11 @@ class RowsRebuild(QueueRebuild):
             )
 
     def _is_due(self, name: Name) -> bool:
-        if name in self.on_disk:
+        if name in self.old.names:
             return True
         if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
             return False
-        return self.deleted_too or known_topic(self.logs, name[0])
+        return self.units.choices.deleted_too or known_topic(self.logs, name[0])
 
     # --- one queue ------------------------------------------------------------------------------------------------
 
@@ -330,11 +316,11 @@ class RowsRebuild(QueueRebuild):
             last = self.old.bounds.get(name, {}).get("max")
             rows.end_at(last.queue_offset + 1 if last is not None else 0)
         files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
-        units = self.spill.queues.get(name, BufferedUnits(self.spill.spill, times=self.spill.times))
-        image = RowsImage(rows, files, units, self.min_offset, self.damaged, self._codes(name))
+        units, codes = self.units, self.units.kept_codes(name, self.old.extension(self.store, name))
+        image = RowsImage(rows, files, units.of(name), units.min_offset, units.damaged, codes)
         if image.empty:
             return self._without_messages(name, image)
-        if name[0] in self.inner:
+        if name[0] in self.verified.batch_topics:  # a row for an inner batch, at its first queue offset
             image.without, image.gaps = image.gaps, []
         changed = bool(rows.unreadable)
         first = last = None
@@ -342,8 +328,9 @@ class RowsRebuild(QueueRebuild):
             wanted = image.new_rows(start, min(CHUNK, image.high - start))
             changed |= not np.array_equal(image.rows_now(start, len(wanted)), wanted)
             there = np.flatnonzero(wanted["size"] > 0)
-            keys = _keys(name, start + there)
-            new.put(UNITS, keys, _split(wanted[there]))
+            raw = wanted[there].tobytes()
+            values = [raw[at : at + UNIT_VALUE.size] for at in range(0, len(raw), UNIT_VALUE.size)]
+            new.put(UNITS, _keys(name, start + there), values)
             first = wanted[there[0]] if first is None else first
             last = wanted[there[-1]]
         assert first is not None and last is not None
@@ -351,13 +338,9 @@ class RowsRebuild(QueueRebuild):
         low = Bound(int(first["commitlog_offset"]), image.low)
         high = Bound(int(last["commitlog_offset"]), image.high - 1)
         if not self.in_files(name):
-            self.draft.ends[files.label] = image.high + self.spill.later[name]
-            self.odds.append(self.note_gaps(files.label, image))
+            self.draft.ends[files.label] = image.high + units.later(name)
+            self.odds.append(units.odds(files.label, image))
         return self._bound(name, low, high) or changed
-
-    def _codes(self, name: Name) -> KeptCodes:
-        delay = delay_levels(self.store).longest(name[1] + 1)
-        return KeptCodes(Extension.of(self.store, *name), delay, self.kept_codes)
 
     def _without_messages(self, name: Name, image: RowsImage) -> bool:
         """Keep only the end of a queue without messages: the next message gets this queue offset."""
@@ -392,7 +375,7 @@ class RowsRebuild(QueueRebuild):
             return True
         if least is None or least.queue_offset == low.queue_offset:
             return False  # a broker determines a missing minimum itself
-        return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.min_offset
+        return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.units.min_offset
 
     def _put_bound(self, name: Name, bound: str, value: Bound) -> None:
         key = OffsetKey(_topic(name), "min" if bound == "min" else "max", name[1] & 0xFFFFFFFF).build()
@@ -415,18 +398,30 @@ class RowsRebuild(QueueRebuild):
     def _note_dispatched(self) -> None:
         """Record the log position from which a start dispatches. Queues that were copied may end before the log."""
         known = min(self.old.dispatched, self.end)
-        dispatched = known if self.wanted is not None else max(self.dispatched, known)
-        if self.limit is not None:
-            dispatched = min(dispatched, self.limit)
+        dispatched = known if self.units.wanted is not None else max(self.dispatched, known)
+        if self.units.choices.limit is not None:
+            dispatched = min(dispatched, self.units.choices.limit)
         self.differs |= self.old.dispatched > dispatched
         if dispatched > 0:
             self.bounds[CHECKPOINT_KEY.build()] = CHECKPOINT_VALUE.build(max_phy_offset=dispatched)
 
 
+def plan_rows(
+    draft: PlanBuilder,
+    verified: Verified,
+    views: Sequence[RepairedLog],
+    wanted: frozenset[Name] | None,
+    choices: RebuildChoices,
+) -> None:
+    """Plan a new RocksDB with the rows of the queues. Errors: as `OldRows.of` and `RowsRebuild.plan`."""
+    old = OldRows.of(draft.store)
+    RowsRebuild(LogUnits(draft, verified, views, wanted, choices, as_rows=True), old).plan()
+
+
 def plan_beside(
     draft: PlanBuilder,
     verified: Verified,
-    views: list[RepairedLog],
+    views: Sequence[RepairedLog],
     wanted: frozenset[Name] | None,
     choices: RebuildChoices,
 ) -> bool:
@@ -437,9 +432,7 @@ def plan_beside(
     if not is_readable() or verified.dledger is not None:
         return False
     try:
-        work = RowsRebuild(draft, verified, views, wanted, choices)
-        work.read()
-        work.plan()
+        plan_rows(draft, verified, views, wanted, choices)
     except Refused as e:
         draft.notes.append(e.message)
         return False
@@ -458,8 +451,3 @@ def _keys(name: Name, queue_offsets: npt.NDArray[np.int64]) -> list[bytes]:
     prefix = _unit_key(name, 0)[:-8]
     tails = queue_offsets.astype(">i8").tobytes()
     return [prefix + tails[at : at + 8] for at in range(0, len(tails), 8)]
-
-
-def _split(rows: Rows) -> list[bytes]:
-    raw = rows.tobytes()
-    return [raw[at : at + ROW] for at in range(0, len(raw), ROW)]

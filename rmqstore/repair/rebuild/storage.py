@@ -31,14 +31,13 @@ from typing import Any, Literal
 import numpy as np
 
 from rmqstore.append.rocksdb import NewDatabase
-from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.config import GROUPS, METADATA, TABLES, TOPICS, V2, directory_of, loaded_config
 from rmqstore.files.config import OFFSETS as CONSUMER_OFFSETS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead, NoDatabase
-from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, was_deleted
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue
 from rmqstore.files.rocksdb.rows import FORBIDDEN, data_version, family_of, forbidden_rows, stored_table, version_row
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import (
@@ -56,11 +55,17 @@ from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, Extension, KeptCodes
-from rmqstore.repair.rebuild.consume_queues import QueueRebuild, RebuildChoices, parse_label, queue_files, size_decision
+from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, Extension
+from rmqstore.repair.rebuild.consume_queues import (
+    LogUnits,
+    RebuildChoices,
+    parse_label,
+    plan_queue_files,
+    queue_files,
+    size_decision,
+)
 from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
-from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text
@@ -336,7 +341,7 @@ class FileEnds(OldRows):
     """The ends of all queues in files, in the form of an old database."""
 
     def __init__(self, store: Store, verified: Verified, end: int) -> None:
-        OldRows.__init__(self, NoDatabase(store.rocksdb_directory, (UNITS, OFFSETS)), ended=True)
+        OldRows.__init__(self, NoDatabase(store.rocksdb_directory, (UNITS, OFFSETS)), ended=True, elsewhere=True)
         self.store = store
         self.ends: dict[Name, int] = {}
         for label, state in verified.report.queues.items():
@@ -350,31 +355,16 @@ class FileEnds(OldRows):
         """Return one queue, which may have no files."""
         return FileRows(self.store.consume_queue(*name), self.ends.get(name, 0))
 
-
-class RowsFromFiles(RowsRebuild):
-    """Builds the RocksDB of a store whose queues are in files."""
-
-    def __init__(self, draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
-        super().__init__(draft, verified, views, None, RebuildChoices())
-        self.old = FileEnds(self.store, verified, self.end)
-        self.differs = True
-        self.progress = None
-
-    def _assumes_place(self) -> bool:
-        """Return False: the plan names the setting for the directory."""
-        return False
-
-    def _codes(self, name: Name) -> KeptCodes:
-        """Keep no address of an extension: RocksDB has none."""
-        delay = delay_levels(self.store).longest(name[1] + 1)
-        nothing = MappedFileQueue("", [], self.store.config.int("mappedFileSizeConsumeQueueExt"), [])
-        return KeptCodes(Extension(ConsumeQueueFiles(*name, QueueKind.EXT, nothing)), delay, self.kept_codes)
+    def extension(self, store: Store, name: Name) -> Extension:
+        """Return an extension without units: RocksDB has no addresses."""
+        nothing = MappedFileQueue("", [], store.config.int("mappedFileSizeConsumeQueueExt"), [])
+        return Extension(ConsumeQueueFiles(*name, QueueKind.EXT, nothing))
 
 
 def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> dict[str, str]:
     store = draft.store
-    work = RowsFromFiles(draft, verified, views)
-    work.read()
+    units = LogUnits(draft, verified, views, None, RebuildChoices(), as_rows=True)
+    work = RowsRebuild(units, FileEnds(store, verified, max((view.end for view in views), default=0)))
     work.plan()
     plan_config_rows(draft)
     for kind in (QueueKind.SIMPLE, QueueKind.EXT):
@@ -391,69 +381,43 @@ def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]
 # --- RocksDB → files --------------------------------------------------------------------------------------------------
 
 
-class FilesFromRows(QueueRebuild):
-    """Builds the files of all queues of a store whose queues are in a RocksDB."""
+def _plan_files(units: LogUnits, old: OldRows) -> list[Name]:
+    """Add the steps for the files of all queues, and return these, without those that were deleted on purpose.
 
-    def __init__(self, draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
-        super().__init__(draft, verified, views, None, RebuildChoices())
-        self.old = OldRows.of(self.store)
-        if self.old.damage:
-            raise Refused(Text("the RocksDB of the consume queues is damaged: {damage}", damage=self.old.damage))
-
-    def _decide_size(self, kind: QueueKind) -> None:
-        """Do nothing: the plan names the size among the settings."""
-
-    def names(self) -> list[Name]:
-        """Return the queues of the log and of the RocksDB, without those that were deleted on purpose."""
-        known = {*self.spill.queues, *self.old.bounds}
-        return sorted(name for name in known if not self._was_deleted(name))
-
-    def _was_deleted(self, name: Name) -> bool:
-        part = self.logs.queues.get(name)
-        return (
-            part is not None and name not in self.old.names and was_deleted(name[0], part.last_at, self.old.dispatched)
-        )
-
-    def plan_all(self) -> None:
-        """Add the steps for all queues.
-
-        Errors: Refused for a queue that cannot have a directory.
-        """
-        names = self.names()
-        for topic, queue_id in names:
-            if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
-                raise Refused(
-                    Text("{topic}/{queue_id}: no directory can have this name", topic=topic, queue_id=queue_id),
-                    Text("keep the queues in RocksDB"),
-                )
-        for kind in (QueueKind.SIMPLE, QueueKind.BATCH, QueueKind.EXT):
-            for files in self.store.consume_queues(kind):
-                for file in files.queue.files:
-                    self.draft.discard(file.path, Text("left over from an earlier storeType"))
-        self.plan()
-        for name in names:
-            last = self.old.bounds.get(name, {}).get("max")
-            units = self.spill.queues.get(name)
-            if last is not None and last.queue_offset >= 0 and (units is None or _is_empty(units)):
-                self._keep_end(name, last.queue_offset + 1)
-
-    def _keep_end(self, name: Name, end: int) -> None:
-        """Create the last file of a queue without a message in the log: the next message gets the queue offset `end`.
-
-        Its last unit is that of an expired message, since a queue must not consist of pre-blanks.
-        """
-        files = queue_files(self.store, name, QueueKind.SIMPLE)
-        size = files.queue.file_size
-        start = consumequeue.first_file(end - 1, size)
-        count = end - start // UNIT
-        path = files.queue.directories[0] / f"{start:020d}"
-        content = Reencoded(count * UNIT, lambda: _expired(count))
-        self.draft.create(path, size, content, NO_MESSAGE)
-        self.draft.ends[files.label] = end
+    Errors: Refused for a queue that cannot have a directory.
+    """
+    draft, store = units.draft, units.store
+    names = sorted(name for name in {*units.names, *old.bounds} if not old.was_deleted(name, units.logs))
+    for topic, queue_id in names:
+        if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
+            raise Refused(
+                Text("{topic}/{queue_id}: no directory can have this name", topic=topic, queue_id=queue_id),
+                Text("keep the queues in RocksDB"),
+            )
+    for kind in (QueueKind.SIMPLE, QueueKind.BATCH, QueueKind.EXT):
+        for files in store.consume_queues(kind):
+            for file in files.queue.files:
+                draft.discard(file.path, Text("left over from an earlier storeType"))
+    plan_queue_files(units, names)
+    for name in names:
+        last, found = old.bounds.get(name, {}).get("max"), units.of(name)
+        if last is not None and last.queue_offset >= 0 and not (found.ranges() or found.batches):
+            _keep_end(draft, name, last.queue_offset + 1)
+    return names
 
 
-def _is_empty(units: BufferedUnits) -> bool:
-    return not units.ranges() and not units.batches
+def _keep_end(draft: PlanBuilder, name: Name, end: int) -> None:
+    """Create the last file of a queue without a message in the log: the next message gets the queue offset `end`.
+
+    Its last unit is that of an expired message, since a queue must not consist of pre-blanks.
+    """
+    files = queue_files(draft.store, name, QueueKind.SIMPLE)
+    size = files.queue.file_size
+    start = consumequeue.first_file(end - 1, size)
+    count = end - start // UNIT
+    path = files.queue.directories[0] / f"{start:020d}"
+    draft.create(path, size, Reencoded(count * UNIT, lambda: _expired(count)), NO_MESSAGE)
+    draft.ends[files.label] = end
 
 
 def _expired(count: int) -> Iterator[bytes]:
@@ -464,9 +428,10 @@ def _expired(count: int) -> Iterator[bytes]:
 
 def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> dict[str, str]:
     store = draft.store
-    work = FilesFromRows(draft, verified, views)
-    work.read()
-    work.plan_all()
+    old = OldRows.of(store)
+    if old.damage:
+        raise Refused(Text("the RocksDB of the consume queues is damaged: {damage}", damage=old.damage))
+    names = _plan_files(LogUnits(draft, verified, views, None, RebuildChoices()), old)
     plan_config_files(draft)
     why = Text("the broker will read its queues from files")
     directory = store.rocksdb_directory
@@ -482,6 +447,6 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
         settings[key] = str(store.config.int(key))
     if store.config.bool(DOUBLE_WRITE):
         settings[DOUBLE_WRITE] = "false"
-    if any(is_lmq(topic) for topic, _ in work.names()):
+    if any(is_lmq(topic) for topic, _ in names):
         settings |= {"enableLmq": "true", "enableMultiDispatch": "true"}
     return settings
