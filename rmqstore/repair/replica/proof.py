@@ -408,7 +408,7 @@ def _fits(message: Message | None, unit: Expected | None) -> bool | None:
         return None if unit is None else False
     slot = unit.slot
     theirs = message.topic_text, message.queue_id, message.queue_offset
-    return theirs == (slot.topic, slot.queue_id, slot.queue_offset) and unit.size in (None, message.size)
+    return theirs == slot.key and unit.size in (None, message.size)
 
 
 def _record(replica: Replica, body_offset: int, start: int) -> Message | None:

@@ -9,10 +9,10 @@ modules in this order:
    finds the damaged spans of each file and the good records around them.
 2. `layout.py` divides each span into cells, one for each record that was there, as far as units, framing and DLedger's
    index show, and numbers the DLedger entries.
-3. `solve.py` finds the answer for each cell: `Keep`, `Mended` or `Lost`. It tries the candidates of `candidates.py`:
-   the flipped bit that a CRC locates, fields with the values of the witnesses, a readable property text. It extends
-   spans that are too short for a record. `framed.py` does the same for records with valid framing if a witness
-   contradicts one of their fields.
+3. `solve.py` decides for each cell whether a record is `Kept` there. It tries the candidates of `candidates.py`: the
+   flipped bit that a CRC locates, fields with the values of the witnesses, a readable property text. It extends spans
+   that are too short for a record. `framed.py` does the same for records with valid framing if a witness contradicts
+   one of their fields.
 4. `salvage.py` runs all of it, turns the answers into the steps of a plan, and plans the end of a log. `fillers.py`
    builds the records that replace lost ones, so that all later messages keep their queue offsets.
 5. `loss.py` counts what is lost.

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
@@ -67,6 +66,7 @@ from rmqstore.formats.services import batch_extent
 from rmqstore.repair.repaired_log import can_have_queues
 from rmqstore.repair.salvage.evidence import Evidence, Expected, Name, QueueSlot, key_of
 from rmqstore.repair.salvage.places import Around, carries_crc
+from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
 
@@ -92,22 +92,15 @@ class Restored:
 
 
 @dataclass(frozen=True, slots=True)
-class Keep:
-    """The solver's answer for a sound record beside or within damage: its bytes stay."""
+class Kept:
+    """A record that is kept because its original bytes are proved: as it is, or mended.
 
-    record: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Mended:
-    """The solver's answer for a record whose original bytes are proved.
-
-    `fields` are the names of the corrected fields, `witnesses` what proves them, `unproved` the reason if some bytes of
-    the record remain unknown.
+    `fields` are the names of the corrected fields, none if the record is sound; `witnesses` what proves them;
+    `unproved` the reason if some bytes of the record remain unknown.
     """
 
     record: bytes
-    fields: tuple[str, ...]
+    fields: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
     unproved: str = ""
     restored: Restored | None = None
@@ -178,7 +171,7 @@ ACCEPTED_ODDS = 1e-4
 """Maximum probability that a correction is wrong, unless the operator accepts more (--accept-odds)."""
 
 
-def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
+def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Kept | None:
     """Correct one flipped bit, or one wrong byte, of the body; None unless exactly one correction is possible.
 
     Every witness must agree: the record CRC if there is one, the compression, and the text around the byte.
@@ -193,9 +186,7 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> M
     record = flip_bits(raw, head + body_at, mask)
     if not _body_agrees(record, message, body_at):
         return None
-    return Mended(
-        record, ("body",), (Text("body CRC"),), restored=restored(message, head + body_at, mask, odds, "body")
-    )
+    return Kept(record, ("body",), (Text("body CRC"),), restored=restored(message, head + body_at, mask, odds, "body"))
 
 
 def _explanations(
@@ -221,7 +212,7 @@ def body_crc_one_bit_off(message: Message) -> bool:
     return ((message.body_crc ^ body_crc(message.body)) & 0xFFFFFFFF).bit_count() == 1
 
 
-def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Mended | None:
+def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> Kept | None:
     """Correct one flipped bit, or one wrong byte, of header, topic or properties, which the record CRC locates.
 
     The body must fit its own CRC. None unless exactly one correction is possible.
@@ -233,13 +224,13 @@ def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = Fals
     body = range(body_at, body_at + len(message.body))
     length = len(raw) - CRC32_RESERVED_LEN
     found, odds = _explanations(length, stored, computed, accept_odds=accept_odds, known=body)
-    fits: list[Mended] = []
+    fits: list[Kept] = []
     for at, mask in found:
         record = flip_bits(raw, at, mask)
         mended, _ = parse_message(record)
         if mended is not None and check_message(mended, message.physical_offset) is Fault.NONE:
             what = restored(mended, at, mask, odds, "record")
-            fits.append(Mended(record, changed_fields(raw, record), (Text("record CRC"),), restored=what))
+            fits.append(Kept(record, changed_fields(raw, record), (Text("record CRC"),), restored=what))
     return fits[0] if len(fits) == 1 else None
 
 
@@ -266,14 +257,9 @@ def _is_text(body: bytes) -> bool:
     return body.isascii() and not any(byte < 0x20 and byte not in b"\t\n\r" for byte in body)
 
 
-_WRITTEN = 0x7FF  # all bits that any version sets; the upper three are the compression type
+_WRITTEN = 0x7FF  # all bits of SYSFLAG that any version sets; the upper three are the compression type
 _HOSTS = 0x30  # the address families of both hosts
 UNPROVED = Text("its other SYSFLAG bits are unknown")
-
-
-def is_garbage(sys_flag: int) -> bool:
-    """Return whether a SYSFLAG has bits that no version sets: then its other bits prove nothing."""
-    return bool(sys_flag & ~_WRITTEN)
 
 
 def dispatched_flag(message: Message) -> int:
@@ -334,15 +320,7 @@ def _begins_another_one(raw: bytes, at: int, slot: QueueSlot) -> bool:
     return head["magic"] in (MAGIC_V1, MAGIC_V2) and head["size"] != len(raw) and elsewhere and other
 
 
-def _is_cut_off(raw: bytes, expected: Expected) -> bool:
-    """Return whether the record had another length: neither its unit nor its own SIZE confirms that it ends here.
-
-    A file that is cut short leaves such a record at the end of the log. The rest of its properties is unknown.
-    """
-    return expected.size not in (None, len(raw)) and HEAD.parse(raw)["size"] != len(raw)
-
-
-def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) -> Mended | None:
+def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) -> Kept | None:
     """Return the original of a damaged record if the body CRC proves it; None otherwise.
 
     `raw` are all of its bytes, at global offset `at`. All fields that the unit of the expected message has are
@@ -350,8 +328,10 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
     """
     if len(raw) < HEAD.size + 3:
         return None
-    if expected is not None and (_begins_another_one(raw, at, expected.slot) or _is_cut_off(raw, expected)):
+    if expected is not None and _begins_another_one(raw, at, expected.slot):
         return None
+    if expected is not None and expected.size not in (None, len(raw)) and HEAD.parse(raw)["size"] != len(raw):
+        return None  # neither its unit nor its own SIZE confirms that it ends here: the rest of its file was cut off
     for candidate in _candidates(raw, at, expected):
         message, _ = parse_message(candidate)
         if message is None or message.size != len(raw) or not _agrees(message, at, expected):
@@ -364,13 +344,13 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
         elif not message.body and (expected is None or len(changed_fields(raw, candidate)) > 1):
             continue  # zeros also look like an empty body with its CRC, which proves nothing
         _correct_times(out, message, around)
-        readable = not is_garbage(message.sys_flag)
+        readable = not message.sys_flag & ~_WRITTEN  # otherwise its other bits prove nothing
         put(out, "sys_flag", _sound_flag(message, expected) if readable else provable_flag(message))
         record = sound_ports(bytes(out))
         stored, computed = record_crc(record, 0, len(record))
         if stored in (None, computed) and not properties.property_faults(message.properties):
             witnesses = (Text("body CRC"), *((Text("consume queue"),) if expected is not None else ()))
-            return Mended(record, changed_fields(raw, record), witnesses, "" if readable else UNPROVED)
+            return Kept(record, changed_fields(raw, record), witnesses, "" if readable else UNPROVED)
     return None
 
 
@@ -384,7 +364,7 @@ def _sound_flag(message: Message, expected: Expected | None) -> int:
     return flag if proved is None else proved
 
 
-def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_odds: bool = False) -> Mended | None:
+def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_odds: bool = False) -> Kept | None:
     """Correct the bit or byte that the record CRC of a framed record with a sound body finds.
 
     If the CRC finds none, but the unit proves queue, offset and tags, the record gets a new CRC: what else is damaged
@@ -396,7 +376,7 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
     sound = sound_ports(raw)
     stored, computed = record_crc(sound, 0, len(sound))
     if stored == computed:
-        found: Mended | None = Mended(sound, changed_fields(raw, sound), (Text("record CRC"),))
+        found: Kept | None = Kept(sound, changed_fields(raw, sound), (Text("record CRC"),))
     else:
         found = unflip_beside_body(sound, message, accept_odds=accept_odds)
     mended = parse_message(found.record)[0] if found is not None else None
@@ -407,7 +387,7 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
     if expected is None or not _agrees(message, at, expected) or properties.property_faults(message.properties):
         return None
     unproved = Text("the damage besides its CRC cannot be identified")
-    return Mended(set_record_crc(sound), (), (Text("consume queue"),), unproved)
+    return Kept(set_record_crc(sound), (), (Text("consume queue"),), unproved)
 
 
 def _candidates(raw: bytes, at: int, expected: Expected | None) -> Iterator[bytes]:
@@ -487,7 +467,7 @@ _NAMES = frozenset(
 )
 
 
-def mend_properties(raw: bytes, tags_code: int | None) -> Mended | None:
+def mend_properties(raw: bytes, tags_code: int | None) -> Kept | None:
     """Give a record with a damaged property text a sound one of the same length; its TAGS may be damaged, too.
 
     One flipped bit is corrected if known property names, or the unit's tags code, leave only one answer. Otherwise the
@@ -531,7 +511,7 @@ def with_tags(record: bytes, code: int | None) -> bytes:
     return record if proved is None else proved
 
 
-def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
+def _mend(raw: bytes, tags_code: int | None) -> Kept | None:
     message, _ = parse_message(raw)
     if message is None:
         return None
@@ -548,7 +528,7 @@ def _mend(raw: bytes, tags_code: int | None) -> Mended | None:
             _with_needed(new, missing, message.queue_id),
             Text("{missing} cannot be proved", missing=joined(missing)),
         )
-    return Mended(set_properties(raw, message, new + tail), ("properties",), unproved=unproved)
+    return Kept(set_properties(raw, message, new + tail), ("properties",), unproved=unproved)
 
 
 def _with_needed(text: bytes, missing: list[str], queue_id: int) -> bytes:
@@ -668,29 +648,12 @@ def _give_name(out: bytearray, start: int, stop: int) -> bool:
 
 CODES = (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT)
 _UNIT = consumequeue.BATCH_UNIT
+_FIELDS = ("tags_code", "store_timestamp", "base", "count")
 _INNER_HEAD = 20  # bytes: total size, magic, body CRC, flag, body length
 _MOST = 1000  # findings
 
 
-class _SharedFields(NamedTuple):
-    """The fields that a record and its unit have in common."""
-
-    queue: Name
-    tags: int
-    time: int
-    base: int
-    number: int
-
-
-class _BatchUnit(NamedTuple):
-    """The fields of a unit, and the place of its record."""
-
-    fields: _SharedFields
-    offset: int
-    size: int
-
-
-def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[Name]]]:
+def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Kept, frozenset[Name]]]:
     """Yield (global offset of the record, its mended bytes, queues that may contain it)."""
     store, logs = evidence.store, evidence.logs
     for finding in [f for f in evidence.verified.report.findings.listed if f.code in CODES][:_MOST]:
@@ -702,75 +665,77 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Mended, frozenset[
         message = message_at(log.queue, start) if log is not None else None
         if log is None or message is None or message.physical_offset != start or carries_crc(message):
             continue  # a record that fits its record CRC is sound
-        files = store.consume_queue(topic, int(queue_id), QueueKind.BATCH)
-        unit = _unit_at(files, finding.offset)
-        if unit is None or (unit.offset, unit.size) != (start, message.size):
-            continue
-        mended = _mend_by_unit(store, log.queue.pread(message.size, start), message, unit, finding.offset)
-        if mended is not None and _fields_of(store, mended.record) == unit.fields:
-            yield start, mended, frozenset({unit.fields.queue, (message.topic_text, message.queue_id)})
+        name = topic, int(queue_id)
+        mended = _mend_by_unit(store, log.queue.pread(message.size, start), message, name, finding.offset)
+        if mended is not None:
+            yield start, mended, frozenset({name, (message.topic_text, message.queue_id)})
 
 
-def _mend_by_unit(store: Store, raw: bytes, message: Message, unit: _BatchUnit, at: int) -> Mended | None:
-    """Correct the one field that differs from the unit (at byte `at` of its queue); None without a proof."""
-    own, fields = _fields_of(store, raw), unit.fields
-    if own is None:
+def _mend_by_unit(store: Store, raw: bytes, message: Message, name: Name, at: int) -> Kept | None:
+    """Correct the one field that differs from the unit at byte `at` of a queue; None without a proof."""
+    files = store.consume_queue(*name, QueueKind.BATCH)
+    before, unit, behind = (_unit_at(files, place) for place in (at - _UNIT.size, at, at + _UNIT.size))
+    own = _unit_of(store, raw)
+    if unit is None or own is None or (unit.offset, unit.size) != (own[1].offset, own[1].size):
         return None
-    files = store.consume_queue(*fields.queue, QueueKind.BATCH)
-    before, behind = _unit_at(files, at - _UNIT.size), _unit_at(files, at + _UNIT.size)
     new: bytes | None = None
-    name = ""
-    match [field for field, one, other in zip(_SharedFields._fields, own, fields, strict=True) if one != other]:
-        case ["queue"] if not _has_unit(store, own.queue, unit.offset):  # all else agrees: the unit is of this record
-            name, new = "queue", set_fields(raw, QueueSlot(*fields.queue, message.queue_offset))
-        case ["tags"] if not consumequeue.one_bit_apart(own.tags, fields.tags):
-            name, new = "TAGS", proved_tags(raw, message, fields.tags)
-        case ["time"] if _between(before, fields, behind) and not _between(before, own, behind):
-            where = HEADS_BY_FLAG[message.sys_flag & 0x30].at("store_timestamp")
-            name, new = "STORETIMESTAMP", raw[:where] + fields.time.to_bytes(8, "big", signed=True) + raw[where + 8 :]
+    what = ""
+    different = [] if own[0] == name else ["queue"]
+    different += [field for field in _FIELDS if getattr(own[1], field) != getattr(unit, field)]
+    match different:
+        case ["queue"] if not _has_unit(store, own[0], unit.offset):  # all else agrees: the unit is of this record
+            what, new = "queue", set_fields(raw, QueueSlot(*name, message.queue_offset))
+        case ["tags_code"] if not consumequeue.one_bit_apart(own[1].tags_code, unit.tags_code):
+            what, new = "TAGS", proved_tags(raw, message, unit.tags_code)
+        case ["store_timestamp"] if _between(before, unit, behind) and not _between(before, own[1], behind):
+            where, time = HEADS_BY_FLAG[message.sys_flag & 0x30].at("store_timestamp"), unit.store_timestamp
+            what, new = "STORETIMESTAMP", raw[:where] + time.to_bytes(8, "big", signed=True) + raw[where + 8 :]
         case ["base"] if not message.sys_flag & INNER_BATCH:
-            slot = QueueSlot(*fields.queue, fields.base)
-            name, new = "base offset", set_fields(raw, slot) if _joins(before, fields, behind) else None
-        case ["base"] if message.queue_offset == fields.base:
-            name, new = "base offset", _with_number(raw, message, properties.INNER_BASE, own.base, fields.base)
-        case ["number"] if _messages_in(message) == fields.number:
-            name, new = "INNER_NUM", _with_number(raw, message, properties.INNER_NUM, own.number, fields.number)
-    return Mended(new, (name,), (Text("consume queue"),)) if new is not None else None
+            slot = QueueSlot(*name, unit.base)
+            what, new = "base offset", set_fields(raw, slot) if _joins(before, unit, behind) else None
+        case ["base"] if message.queue_offset == unit.base:
+            what, new = "base offset", _with_number(raw, message, properties.INNER_BASE, own[1].base, unit.base)
+        case ["count"] if _messages_in(message) == unit.count:
+            what, new = "INNER_NUM", _with_number(raw, message, properties.INNER_NUM, own[1].count, unit.count)
+    if new is None or _unit_of(store, new) != (name, unit):
+        return None
+    return Kept(new, (what,), (Text("consume queue"),))
 
 
-def _fields_of(store: Store, raw: bytes) -> _SharedFields | None:
+def _unit_of(store: Store, raw: bytes) -> tuple[Name, BatchRow] | None:
+    """Return the queue of a record, and the unit that it should have."""
     message, _ = parse_message(raw)
     if message is None:
         return None
     found = properties.parse_properties(message.properties)
-    code = properties.dispatch_tags_code(message.topic_text, found, message.store_timestamp, delay_levels(store))
+    time = message.store_timestamp
+    code = properties.dispatch_tags_code(message.topic_text, found, time, delay_levels(store))
     extent = batch_extent(found, message.queue_offset)
-    return _SharedFields((message.topic_text, message.queue_id), code or 0, message.store_timestamp, *extent)
+    row = BatchRow(message.physical_offset, message.size, code or 0, time, *extent)
+    return (message.topic_text, message.queue_id), row
 
 
-def _unit_at(files: ConsumeQueueFiles, at: int) -> _BatchUnit | None:
+def _unit_at(files: ConsumeQueueFiles, at: int) -> BatchRow | None:
     unit = files.queue.unit(_UNIT, at // _UNIT.size)
     if unit is None:
         return None
-    offset, size, base, count = (int(unit[n]) for n in ("commitlog_offset", "size", "base_offset", "batch_size"))
-    if not consumequeue.is_batch_unit(offset, size, base, count):
-        return None
-    fields = _SharedFields(
-        (files.topic, files.queue_id), int(unit["tags_code"]), int(unit["store_timestamp"]), base, count
-    )
-    return _BatchUnit(fields, offset, size)
+    names = ("commitlog_offset", "size", "tags_code", "store_timestamp", "base_offset", "batch_size")
+    row = BatchRow(*(int(unit[name]) for name in names))
+    return row if consumequeue.is_batch_unit(row.offset, row.size, row.base, row.count) else None
 
 
-def _between(before: _BatchUnit | None, one: _SharedFields, behind: _BatchUnit | None) -> bool:
+def _between(before: BatchRow | None, one: BatchRow, behind: BatchRow | None) -> bool:
     """Return whether a store time (ms) is between those of the two units beside it."""
-    return before is not None and behind is not None and before.fields.time <= one.time <= behind.fields.time
+    if before is None or behind is None:
+        return False
+    return before.store_timestamp <= one.store_timestamp <= behind.store_timestamp
 
 
-def _joins(before: _BatchUnit | None, one: _SharedFields, behind: _BatchUnit | None) -> bool:
+def _joins(before: BatchRow | None, one: BatchRow, behind: BatchRow | None) -> bool:
     """Return whether a batch begins where the one before it ends, and ends where the next one begins."""
     if before is None or behind is None:
         return False
-    return before.fields.base + before.fields.number == one.base and one.base + one.number == behind.fields.base
+    return before.base + before.count == one.base and one.base + one.count == behind.base
 
 
 def _has_unit(store: Store, name: Name, offset: int) -> bool:

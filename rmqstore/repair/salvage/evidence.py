@@ -25,7 +25,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -69,6 +69,10 @@ class QueueSlot:
     tags_code: int | None = None
     count: int = 0
     fan_out: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def name(self) -> Name:
+        return self.topic, self.queue_id
 
     @property
     def key(self) -> tuple[str, int, int]:
@@ -141,17 +145,13 @@ class ConsumerProgress:
 
     def groups(self, slot: QueueSlot) -> tuple[str, ...]:
         """Return the groups that have not consumed a slot yet, in its queue or in a light message queue."""
-        places = ((slot.topic, slot.queue_id, slot.queue_offset), *((queue, 0, at) for queue, at in slot.fan_out))
-        return tuple(
-            sorted(
-                {
-                    one.group
-                    for topic, queue_id, offset in places
-                    for one in self._offsets.of(topic, queue_id)
-                    if one.group not in _OWN_GROUPS and one.offset < offset + max(1, slot.count)
-                }
-            )
-        )
+        groups = {
+            one.group
+            for topic, queue_id, offset in (slot.key, *((queue, 0, at) for queue, at in slot.fan_out))
+            for one in self._offsets.of(topic, queue_id)
+            if one.offset < offset + max(1, slot.count)
+        }
+        return tuple(sorted(groups - _OWN_GROUPS))
 
     def furthest(self, topic: str, queue_id: int) -> int:
         """Return the largest consumer offset of any group or delay level, as a queue offset; 0 if no group is known."""
@@ -168,50 +168,32 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
     """
     if logs.min_offset != 0:
         return {}
-    near = _Near(logs)
+    with_gaps = [name for name, part in logs.queues.items() if part.gaps and not properties.is_lmq(name[0])]
+    near: dict[str | tuple[int, int], list[Name]] = {}
+    for topic, queue_id in with_gaps:
+        near.setdefault(topic, []).append((topic, queue_id))
+        near.setdefault((queue_id, len(topic)), []).append((topic, queue_id))
     found: dict[int, QueueSlot | None] = {}
     for (topic, queue_id), part in sorted(logs.queues.items()):
-        if part.messages != 1 or part.first <= 0 or part.accounted or part.first_at in logs.misfiled.offsets:
+        number, at = part.first, part.first_at
+        if part.messages != 1 or number <= 0 or part.accounted or at in logs.misfiled.offsets:
             continue
-        owners = [name for name in near.with_gaps(topic, queue_id) if _lacks(logs.queues[name], part)]
+        similar = (name for name in near.get((queue_id, len(topic)), ()) if one_bit_apart(topic, name[0]))
+        owners: list[Name] = [
+            name
+            for name in (*near.get(topic, ()), *similar)
+            if any(g.expected <= number < g.got and g.before < at < g.at for g in logs.queues[name].gaps)
+        ]
         impossible = 0 < numbers.get(topic, 0) <= queue_id
-        if impossible and not owners:
-            ids = range(numbers[topic])
-            owners = [(topic, other) for other in ids if _ends_before(logs.queues.get((topic, other)), part)]
+        if impossible and not owners:  # it may be the next one of a queue
+            parts = ((name, logs.queues.get(name)) for name in ((topic, other) for other in range(numbers[topic])))
+            owners = [name for name, other in parts if other and other.next == number and other.last_at < at]
         if len(owners) == 1:
-            found[part.first_at] = QueueSlot(*owners[0], part.first)
+            found[at] = QueueSlot(*owners[0], number)
         elif impossible:
-            found[part.first_at] = None
+            found[at] = None
     times = Counter(slot.key for slot in found.values() if slot is not None)
     return {at: slot if slot is not None and times[slot.key] == 1 else None for at, slot in found.items()}
-
-
-class _Near:
-    """The queues with gaps, by what they share with others."""
-
-    def __init__(self, logs: Logs) -> None:
-        self._by_topic: dict[str, list[int]] = {}
-        self._by_length: dict[tuple[int, int], list[str]] = {}
-        for (topic, queue_id), part in logs.queues.items():
-            if part.gaps and not properties.is_lmq(topic):
-                self._by_topic.setdefault(topic, []).append(queue_id)
-                self._by_length.setdefault((queue_id, len(topic)), []).append(topic)
-
-    def with_gaps(self, topic: str, queue_id: int) -> Iterator[Name]:
-        """Yield the queues with gaps of the same topic, and of topics that differ in one bit with the same id."""
-        yield from ((topic, other) for other in self._by_topic.get(topic, ()))
-        near = self._by_length.get((queue_id, len(topic)), ())
-        yield from ((other, queue_id) for other in near if one_bit_apart(topic, other))
-
-
-def _ends_before(part: QueuePart | None, only: QueuePart) -> bool:
-    """Return whether the only record of another queue would be the next one of a queue."""
-    return part is not None and part.next == only.first and part.last_at < only.first_at
-
-
-def _lacks(part: QueuePart, only: QueuePart) -> bool:
-    """Return whether a queue has a gap for the only record of another one."""
-    return any(g.expected <= only.first < g.got and g.before < only.first_at < g.at for g in part.gaps)
 
 
 def one_bit_apart(one: str, other: str) -> bool:
@@ -383,7 +365,7 @@ class Evidence:
 
     def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
         """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
-        named = {(e.slot.topic, e.slot.queue_id) for e in known.at.values() if not e.inferred}
+        named = {e.slot.name for e in known.at.values() if not e.inferred}
         last = ranges.starts[-1] if ranges.starts else -1
         return tuple(
             name
@@ -492,8 +474,9 @@ class Evidence:
         added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():
             slot = expected.slot
-            for name, number in (((slot.topic, slot.queue_id), slot.queue_offset), *_fanned_out(slot)):
-                placed.setdefault(name, set()).add(number)
+            placed.setdefault(slot.name, set()).add(slot.queue_offset)
+            for queue, number in slot.fan_out:
+                placed.setdefault((queue, 0), set()).add(number)
         for row in self.rows:
             if row.field != MISSED:
                 continue
@@ -531,7 +514,7 @@ class Evidence:
         chosen, taken = self._choose_gaps(known)
         for (topic, queue_id, before, behind), offsets in taken.items():
             gap = topic, queue_id, before, behind
-            own = [row for row in known.between if (row[2].topic, row[2].queue_id, *row[:2]) == gap]
+            own = [row for row in known.between if (*row[2].name, *row[:2]) == gap]
             missing = sorted(slot.queue_offset for _, _, slot in own)
             left = len(missing) - len(offsets)
             free = ranges.bytes_between(before, offsets[0])
@@ -566,7 +549,7 @@ class Evidence:
 
     def _choose_gaps(self, known: Known) -> tuple[set[int], dict[_Gap, list[int]]]:
         """Return the offsets with a choice of gaps, and for each gap the offsets that get its slots."""
-        spare = Counter((slot.topic, slot.queue_id, before, behind) for before, behind, slot in known.between)
+        spare = Counter((*slot.name, before, behind) for before, behind, slot in known.between)
         around = {at: [gap for gap in spare if gap[2] < at < gap[3]] for at in sorted(known.light)}
         several = {at for at, gaps in around.items() if len(gaps) > 1}
         taken: dict[_Gap, list[int]] = {}
@@ -629,15 +612,13 @@ class Evidence:
         """
         unit = _of_message(self.any_unit(topic, queue_id, number))
         before = self.any_unit(topic, queue_id, number - 1) if unit is not None and number > 0 else None
-        return None if before is not None and _repeats(unit, before) else unit
+        if unit is None or before is None:
+            return unit
+        return None if all(unit[name] == before[name] for name in ("commitlog_offset", "size")) else unit
 
 
 def _unit_of(files: ConsumeQueueFiles, number: int) -> dict[str, int] | None:
     return _of_message(files.queue.unit(consumequeue.UNIT, number))
-
-
-def _repeats(unit: dict[str, int] | None, before: dict[str, int]) -> bool:
-    return unit is not None and all(unit[name] == before[name] for name in ("commitlog_offset", "size"))
 
 
 def _of_message(unit: dict[str, int] | None) -> dict[str, int] | None:
@@ -659,14 +640,10 @@ def _merge(known: Known, offset: int, rows: Sequence[Testimony]) -> None:
         )
     slot: QueueSlot = first.value
     if own:
-        slot = QueueSlot(slot.topic, slot.queue_id, slot.queue_offset, slot.tags_code, slot.count, light)
+        slot = replace(slot, fan_out=light)
         known.at[offset] = Expected(slot, offset, values[SIZE], values.get(TIME))
     else:
         known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, values[SIZE])
-
-
-def _fanned_out(slot: QueueSlot) -> Iterator[tuple[Name, int]]:
-    return (((queue, 0), number) for queue, number in slot.fan_out)
 
 
 def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterator[tuple[int, int, int, int]]:

@@ -18,7 +18,7 @@ Source: ScheduleMessageService, TransactionalMessageServiceImpl#check, #fillOpRe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Any
 
 from rmqstore.formats import properties, services
 from rmqstore.formats.message import (
@@ -60,16 +60,6 @@ _DISCARDED = properties.HALF_TOPIC
 _NOBODY = "SELF_TEST_TOPIC"
 
 
-class _Wanted(NamedTuple):
-    """The request for a visible filler of `length` bytes at global offset `at`."""
-
-    slot: QueueSlot
-    at: int
-    length: int
-    around: Around
-    old: Message | None
-
-
 def smallest_visible(slot: QueueSlot) -> int:
     """Return the length of the shortest visible filler for a slot in bytes."""
     needed = min(len(properties.build_properties(p, last_separator=False)) for p in _needed(slot))
@@ -85,11 +75,26 @@ def build_visible(
     Also return how a consumer can recognize it: "property", "tag", or "" for not at all.
     `old` is the damaged record if its header and properties are sound: the filler keeps them, and replaces the body.
     """
-    wanted = _Wanted(slot, at, length, around, old)
-    for pairs, marked in _choices(slot, _kept(old), length, around):
-        for old_hosts in (True, False) if old is not None else (False,):
+    topic = slot.topic.encode()
+    fields: dict[str, Any] = {
+        "topic": topic,
+        "queue_id": slot.queue_id,
+        "queue_offset": slot.queue_offset,
+        "physical_offset": at,
+        "born_timestamp": around.store_timestamp,
+        "store_timestamp": around.store_timestamp,
+        "v2": len(topic) > MAX_TOPIC_V1,
+    }
+    hosts = [(bytes([127, 0, 0, 1, 0, 0, 0, 0]), around.store_host)]
+    if old is not None:
+        fields |= _kept_fields(old)
+        fields["v2"] |= old.magic == MAGIC_V2
+        hosts.insert(0, (old.born_host, old.store_host))
+    for pairs, marked in _choices(slot, _kept_properties(old), length, around):
+        for born_host, store_host in hosts:
+            fields |= {"born_host": sound_host(born_host), "store_host": sound_host(store_host)}
             for crc in (True, False) if around.append_crc else (False,):
-                record = _fit(wanted, pairs, crc=crc, old_hosts=old_hosts)
+                record = _fit(slot.topic, length, pairs, fields, crc=crc)
                 if record is not None:
                     return record, marked
     return None
@@ -143,7 +148,19 @@ _FIRST, _LAST = 0x30, 0x7A  # '0' to 'z'
 _DIGITS = 7  # 75**7 texts for 2**32 codes
 
 
-def _kept(old: Message | None) -> dict[str, str]:
+def _kept_fields(old: Message) -> dict[str, int]:
+    """Return the fields of a damaged record that its filler keeps."""
+    flags = old.sys_flag & ~(_COMPRESSION | _BATCH_BITS | 0x30)
+    return {
+        "flag": old.flag,
+        "sys_flag": flags if old.is_dispatched else flags & ~TRANSACTION_MASK,
+        "born_timestamp": old.born_timestamp,
+        "reconsume_times": max(0, old.reconsume_times),
+        "prepared_transaction_offset": old.prepared_transaction_offset,
+    }
+
+
+def _kept_properties(old: Message | None) -> dict[str, str]:
     """Return the properties of a damaged record that its filler keeps; none if their text is damaged."""
     if old is None or properties.property_faults(old.properties):
         return {}
@@ -233,44 +250,15 @@ def _tags(slot: QueueSlot) -> Iterator[dict[str, str]]:
     yield {}
 
 
-def _fit(wanted: _Wanted, pairs: Mapping[str, str], *, crc: bool, old_hosts: bool) -> bytes | None:
+def _fit(topic: str, length: int, pairs: Mapping[str, str], fields: Mapping[str, Any], *, crc: bool) -> bytes | None:
     """Build the filler with these properties; None if it would be too long."""
-    slot, at, length, around, old = wanted
-    topic = slot.topic.encode()
-    v2 = len(topic) > MAX_TOPIC_V1 or (old is not None and old.magic == MAGIC_V2)
-    born_host, store_host = bytes([127, 0, 0, 1, 0, 0, 0, 0]), around.store_host
-    if old is not None and old_hosts:
-        born_host, store_host = old.born_host, old.store_host
-    families = 0x10 * (len(born_host) == 20) | 0x20 * (len(store_host) == 20)
+    families = 0x10 * (len(fields["born_host"]) == 20) | 0x20 * (len(fields["store_host"]) == 20)
     text = properties.build_properties(pairs, last_separator=crc)
     size = len(text) + CRC32_RESERVED_LEN * crc
-    room = length - record_size(0, len(topic), size, v2=v2, sys_flag=families)
-    if size > 32767 or room < _least_body(slot.topic):
+    room = length - record_size(0, len(fields["topic"]), size, v2=fields["v2"], sys_flag=families)
+    if size > 32767 or room < _least_body(topic):
         return None
-    header = {"born_timestamp": around.store_timestamp}
-    if old is not None:
-        flags = old.sys_flag & ~(_COMPRESSION | _BATCH_BITS | 0x30)
-        header = {
-            "flag": old.flag,
-            "sys_flag": flags if old.is_dispatched else flags & ~TRANSACTION_MASK,
-            "born_timestamp": old.born_timestamp,
-            "reconsume_times": max(0, old.reconsume_times),
-            "prepared_transaction_offset": old.prepared_transaction_offset,
-        }
-    return build_message(
-        topic=topic,
-        body=_body(slot.topic, room),
-        properties=text,
-        queue_id=slot.queue_id,
-        queue_offset=slot.queue_offset,
-        physical_offset=at,
-        born_host=sound_host(born_host),
-        store_timestamp=around.store_timestamp,
-        store_host=sound_host(store_host),
-        v2=v2,
-        append_crc=crc,
-        **header,
-    )
+    return build_message(body=_body(topic, room), properties=text, append_crc=crc, **fields)
 
 
 def _body(topic: str, room: int) -> bytes:

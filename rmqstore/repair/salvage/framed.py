@@ -28,7 +28,7 @@ from typing import NamedTuple
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.queue_parts import QueuePart, Shifted
 from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
-from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import consumequeue, properties, services
@@ -100,12 +100,12 @@ def _rise(group: list[Shifted], before: int) -> bool:
     return True
 
 
-_GAP = problem_codes.CL_QUEUE_OFFSET_GAP
-_OFFSET = problem_codes.CL_QUEUE_OFFSET
-_FLAG = problem_codes.CL_SYSFLAG
-_HOST = problem_codes.CL_HOST
-_PLACE = {problem_codes.CL_HEADER, problem_codes.CL_QUEUE_OFFSET, problem_codes.CL_TOPIC}
-_TEXT = {problem_codes.CL_PROPERTIES, *_PLACE}
+_GAP = codes.CL_QUEUE_OFFSET_GAP
+_OFFSET = codes.CL_QUEUE_OFFSET
+_FLAG = codes.CL_SYSFLAG
+_HOST = codes.CL_HOST
+_PLACE = {codes.CL_HEADER, codes.CL_QUEUE_OFFSET, codes.CL_TOPIC}
+_TEXT = {codes.CL_PROPERTIES, *_PLACE}
 _MOST_OF_A_GAP = 10_000
 _MOST_TAGS = 1000  # more are not flipped bits: the queue may have been built from other messages
 _LISTED = 8
@@ -200,17 +200,17 @@ class FramedRecords:
                 self._fix_place_and_text(suspect, misfiled.get(suspect.start))
             if _HOST in suspect.codes:
                 self._fix_host(suspect)
-        for finding in [f for f in found.listed if f.code == problem_codes.CQ_DANGLING_UNIT]:
+        for finding in [f for f in found.listed if f.code == codes.CQ_DANGLING_UNIT]:
             self._dispatch_again(finding)
-        for finding in [f for f in found.listed if f.code == problem_codes.CQ_WRONG_TAG][:_MOST_TAGS]:
+        for finding in [f for f in found.listed if f.code == codes.CQ_WRONG_TAG][:_MOST_TAGS]:
             self._fix_tags(finding)
         for start, mended, queues in proved_batches(self.evidence):
             if start not in self.fixes:
                 reason = Text("its unit proves its {fields}", fields=mended.fields[0])
                 fix = self._change(self.evidence.logs.at(start), start, mended.record, reason, queues)
                 fix.proofs.add(DamagedPart.BATCH)
-        codes = _TEXT | {_FLAG, _HOST}
-        unlisted = sum(found.counts.get(c, 0) for c in codes) - sum(f.code in codes for f in found.listed)
+        handled = _TEXT | {_FLAG, _HOST}
+        unlisted = sum(found.counts.get(code, 0) for code in handled) - sum(f.code in handled for f in found.listed)
         if unlisted > 0:
             self.refusals.append(
                 Text(
@@ -256,7 +256,7 @@ class FramedRecords:
             whole = "fault" not in finding.facts and "cause" not in finding.facts
             handled = finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST)
             log = by_name.get(finding.queue)
-            if log is None or not (handled or (finding.code == problem_codes.DL_BODY and whole)):
+            if log is None or not (handled or (finding.code == codes.DL_BODY and whole)):
                 continue
             if not logs.damaged(finding.offset):
                 start = finding.offset + log.body_offset
@@ -299,14 +299,7 @@ class FramedRecords:
                 continue
             self._placed.add(at)
             self._filled.add(slot.key)
-            queues = [(now[1].topic_text, now[1].queue_id), (slot.topic, slot.queue_id)]
-            self._change(
-                log,
-                at,
-                new,
-                _belongs_to(slot),
-                queues,
-            )
+            self._change(log, at, new, _belongs_to(slot), [(now[1].topic_text, now[1].queue_id), slot.name])
 
     def _fill_gap(self, suspect: _Suspect) -> None:
         """Correct records of a queue whose units have the queue offsets that no record has."""
@@ -349,7 +342,7 @@ class FramedRecords:
         log.
         """
         rivals = self._crowded.get((slot.topic, slot.queue_offset), ())
-        part, log = self.evidence.logs.queues[slot.topic, slot.queue_id], suspect.log
+        part, log = self.evidence.logs.queues[slot.name], suspect.log
         gap = next((g for g in part.gaps if g.expected <= slot.queue_offset < g.got), None)
         if not rivals or gap is None or gap.at // log.queue.file_size != gap.before // log.queue.file_size:
             return False
@@ -369,14 +362,7 @@ class FramedRecords:
         if new is None:
             return False
         self._placed.add(at)
-        queues = [(slot.topic, message.queue_id), (slot.topic, slot.queue_id)]
-        self._change(
-            log,
-            at,
-            new,
-            _belongs_to(slot),
-            queues,
-        )
+        self._change(log, at, new, _belongs_to(slot), [(slot.topic, message.queue_id), slot.name])
         return True
 
     @cached_property
@@ -397,15 +383,14 @@ class FramedRecords:
         if now is None:
             return offset in self.fixes  # it becomes a filler
         raw, message = now
-        if message.physical_offset != offset or (message.topic_text, message.queue_id) != (slot.topic, slot.queue_id):
+        if message.physical_offset != offset or (message.topic_text, message.queue_id) != slot.name:
             return False
         new = set_fields(raw, slot, sys_flag=dispatched_flag(message))
         new = with_tags(new, slot.tags_code) if new is not None else None
         if new is None or new == raw or offset in self._placed:
             return new is not None
         self._placed.add(offset)
-        reason = _belongs_to(slot)
-        self._change(log, offset, new, reason, [(slot.topic, slot.queue_id)])
+        self._change(log, offset, new, _belongs_to(slot), [slot.name])
         return True
 
     def _dispatch_again(self, finding: Finding) -> None:
@@ -481,7 +466,7 @@ class FramedRecords:
                 )
             elif new != raw:
                 reasons.append(_belongs_to(slot))
-                queues |= {(message.topic_text, message.queue_id), (slot.topic, slot.queue_id)}
+                queues |= {(message.topic_text, message.queue_id), slot.name}
         if new is None:
             return
         after, _ = parse_message(new)
@@ -522,13 +507,13 @@ class FramedRecords:
 
     def _leave(self, suspect: _Suspect, message: Message) -> None:
         """Report a record whose queue and queue offset nothing proves."""
-        codes = suspect.codes - {_FLAG, _HOST}
-        self.left.update((suspect.start - suspect.log.body_offset, code) for code in codes)
+        left = suspect.codes - {_FLAG, _HOST}
+        self.left.update((suspect.start - suspect.log.body_offset, code) for code in left)
         self.refusals.append(
             Text(
                 "{codes} at {start:,}: nothing proves which queue and offset the message has "
                 "({topic_text!r}/{queue_id} {queue_offset}); it is left unchanged",
-                codes="/".join(sorted(codes)),
+                codes="/".join(sorted(left)),
                 start=suspect.start,
                 topic_text=message.topic_text,
                 queue_id=message.queue_id,
@@ -614,23 +599,6 @@ def usable(message: Message, record: bytes) -> bool:
     return found is not None and not services.missing_in_text(message.topic_text, found.properties)
 
 
-_SHIFTED = (
-    problem_codes.CQ_SHIFTED,
-    problem_codes.CQ_DANGLING_UNIT,
-    problem_codes.CL_QUEUE_OFFSET_REPEAT,
-    problem_codes.CL_QUEUE_OFFSET,
-)
-_BATCHES = (problem_codes.BCQ_WRONG_UNIT, problem_codes.BCQ_DANGLING_UNIT, problem_codes.BCQ_MISSING_UNIT)
-_MISFILED = (
-    problem_codes.CL_HEADER,
-    problem_codes.CL_TOPIC,
-    problem_codes.CL_QUEUE_OFFSET_GAP,
-    problem_codes.CL_QUEUE_OFFSET_REPEAT,
-)
-_FLAGGED = (problem_codes.CQ_DANGLING_UNIT, problem_codes.CL_QUEUE_OFFSET_GAP, problem_codes.CL_SYSFLAG)
-_TAGS = (problem_codes.CQ_WRONG_TAG, problem_codes.CL_CONTRADICTED)
-
-
 class _ProofKind(NamedTuple):
     """How a plan reports messages with one kind of proof.
 
@@ -645,26 +613,44 @@ class _ProofKind(NamedTuple):
 
 
 _KINDS = (
-    _ProofKind(DamagedPart.TAGS, "proved_tags", _TAGS, "TAGS", Text("the tagsCode of the unit")),
+    _ProofKind(
+        DamagedPart.TAGS,
+        "proved_tags",
+        (codes.CQ_WRONG_TAG, codes.CL_CONTRADICTED),
+        "TAGS",
+        Text("the tagsCode of the unit"),
+    ),
     _ProofKind(
         DamagedPart.QUEUE,
         "proved_queues",
-        _MISFILED,
+        (codes.CL_HEADER, codes.CL_TOPIC, _GAP, codes.CL_QUEUE_OFFSET_REPEAT),
         Text("topics or QUEUEIDs"),
         Text("the only unit that points to them"),
     ),
     _ProofKind(
         DamagedPart.FLAG,
         "proved_flags",
-        _FLAGGED,
+        (codes.CQ_DANGLING_UNIT, _GAP, _FLAG),
         "SYSFLAGs",
         Text("the unit that points to them, or by their queue offset"),
     ),
-    _ProofKind(DamagedPart.OFFSET, "proved_offsets", _SHIFTED, "QUEUEOFFSETs", Text("the order of the queue")),
     _ProofKind(
-        DamagedPart.BATCH, "proved_batches", _BATCHES, Text("headers or properties"), Text("the unit of the batch")
+        DamagedPart.OFFSET,
+        "proved_offsets",
+        (codes.CQ_SHIFTED, codes.CQ_DANGLING_UNIT, codes.CL_QUEUE_OFFSET_REPEAT, _OFFSET),
+        "QUEUEOFFSETs",
+        Text("the order of the queue"),
+    ),
+    _ProofKind(
+        DamagedPart.BATCH,
+        "proved_batches",
+        (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT, codes.BCQ_MISSING_UNIT),
+        Text("headers or properties"),
+        Text("the unit of the batch"),
     ),
 )
+_STRONGEST = (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
+"""Of a record with several proofs, a plan reports the first of these."""
 
 
 class ProvedRecords:
@@ -679,13 +665,16 @@ class ProvedRecords:
         fixes = {at: fix.new for at, fix in self._records.items() if fix.log is log and fix.new is not None}
         return RepairedLog.of(log, end, draft, fixes)
 
+    def _strongest(self, at: int) -> DamagedPart:
+        return next(proof for proof in _STRONGEST if proof in self._records[at].proofs)
+
     def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
         """Note which messages of the views stay damaged, only once per draft."""
         places = sorted(at for view in views for at in view.originals)
         if not places or any(kind.fact in draft.facts for kind in _KINDS):
             return
         for kind in _KINDS:
-            found = [at for at in places if _strongest(self._records[at].proofs) is kind.proof]
+            found = [at for at in places if self._strongest(at) is kind.proof]
             if found:
                 draft.facts[kind.fact] = list(found)
                 places_text = first_few([f"{at:,}" for at in found])
@@ -698,14 +687,6 @@ class ProvedRecords:
                         witness=kind.witness,
                     )
                 )
-
-
-def _strongest(proofs: set[DamagedPart]) -> DamagedPart:
-    return next(
-        proof
-        for proof in (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
-        if proof in proofs
-    )
 
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:

@@ -18,10 +18,10 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault, Message, check_message
 from rmqstore.repair.repaired_log import last_before
-from rmqstore.repair.salvage.candidates import Keep, Mended, is_another_one
+from rmqstore.repair.salvage.candidates import Kept, is_another_one
 from rmqstore.repair.salvage.evidence import Between, Expected, QueueSlot
 from rmqstore.repair.salvage.fillers import LARGEST_UNSEEN, SMALLEST, smallest_visible
-from rmqstore.repair.salvage.places import Damage, EvidenceEntry, framed_records, header_at, unit_of
+from rmqstore.repair.salvage.places import Damage, framed_records, header_at, unit_of
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
 
@@ -47,7 +47,7 @@ class Cell:
     expected: Expected | None = None
     message: Message | None = None
     blank: bool = False
-    kept: Keep | Mended | None = None
+    kept: Kept | None = None
     given_up: bool = False
 
     @property
@@ -290,8 +290,8 @@ def _fill(rooms: Sequence[Free], between: Sequence[Between], least: int) -> list
         while waiting and not room.full and len(held) <= _TRIED:
             row = heappop(waiting)
             slot = row[-1]
-            if (slot.topic, slot.queue_id) in passed or not room.take(slot, least):
-                passed.add((slot.topic, slot.queue_id))
+            if slot.name in passed or not room.take(slot, least):
+                passed.add(slot.name)
                 held.append(row)
         for row in held:
             heappush(waiting, row)
@@ -337,16 +337,8 @@ _LEAST = SMALLEST + _LEAD
 _MOST_ENTRIES = 1 << 20
 
 
-@dataclass(slots=True)
-class EntryNumbers:
-    """Index and term of each cell in DLedger data, by the start of the cell."""
-
-    numbers: dict[int, tuple[int, int]] = field(default_factory=dict)
-
-    def head(self, cell: Cell, body: int) -> bytes:
-        """Return the header (48 bytes) for a record of `body` bytes."""
-        index, term = self.numbers[cell.start]
-        return dledger.ENTRY.build(size=_LEAD + body, index=index, term=term, pos=cell.start, body_length=body)
+EntryNumbers = dict[int, tuple[int, int]]
+"""Index and term of each cell in DLedger data, by the start of the cell."""
 
 
 def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
@@ -390,7 +382,7 @@ def number_entries(store: Store, layouts: Sequence[SpanLayout], begin: int | Non
 
     `begin` is the global offset of entry 0 if it is known. A span whose cells cannot be numbered is refused.
     """
-    out = EntryNumbers()
+    out: EntryNumbers = {}
     groups: dict[tuple[int, int], list[SpanLayout]] = {}
     around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
     for layout in layouts:
@@ -411,7 +403,7 @@ def _number(
 ) -> str:
     """Number the spans between two runs of good entries; return the reason if that is impossible, otherwise ""."""
     log, start = group[0].damage.log, group[0].damage.start
-    first, behind = _first_of(log, before), _first_of(log, after)
+    first, behind = (header_at(log, run.start) if run is not None else None for run in (before, after))
     begin = first.index + before.count if first is not None and before is not None else None
     if before is None and start == origin:
         begin = 0
@@ -431,13 +423,8 @@ def _number(
         entries = (unit_of(store, index), header_at(log, cell.start))
         known = [e.term for e in entries if e is not None and (e.index, e.pos) == (index, cell.start)]
         term = known[0] if known and term <= known[0] <= high else (term or high)
-        out.numbers[cell.start] = (index, term)
+        out[cell.start] = (index, term)
     return ""
-
-
-def _first_of(log: LogResult, run: Run | None) -> EvidenceEntry | None:
-    """Return the first entry of a run according to its header."""
-    return header_at(log, run.start) if run is not None else None
 
 
 def _entries(group: Sequence[SpanLayout]) -> Iterator[tuple[SpanLayout, Cell]]:

@@ -61,7 +61,7 @@ class Ledger:
 
     def add(self, slot: QueueSlot) -> None:
         """Count the message of a slot, or the messages of its batch."""
-        self.queues[slot.topic, slot.queue_id] += max(1, slot.count)
+        self.queues[slot.name] += max(1, slot.count)
 
     def loss(self) -> Loss:
         """Return the loss in the form of a plan, by `TOPIC/ID`."""

@@ -34,7 +34,7 @@ from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Create, Extend, Span, Step
-from rmqstore.repair.salvage.candidates import Mended, Restored
+from rmqstore.repair.salvage.candidates import Restored
 from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, QueueSlot, Ranges, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
@@ -296,13 +296,18 @@ class Steps:
                 blank = dledger.build_blank(cell.length) if body_offset else records.build_blank(cell.length)
                 parts += [Literal(blank), Zeros(cell.length - len(blank))]
                 continue
-            record = cell.kept.record if cell.kept is not None else self._filler(cell, body_offset, around)
-            if isinstance(cell.kept, Mended) and cell.kept.restored is not None:
-                self.restored.append(cell.kept.restored)
-            if cell.kept is not None and cell.expected is not None:
-                self._give_unit(cell.expected, cell.start + body_offset, len(record))
+            if cell.kept is None:
+                record = self._filler(cell, body_offset, around)
+            else:
+                record = cell.kept.record
+                self.restored += [cell.kept.restored] if cell.kept.restored is not None else []
+                if cell.expected is not None:
+                    self._give_unit(cell.expected, cell.start + body_offset, len(record))
             if body_offset:
-                parts.append(Literal(numbers.head(cell, len(record))))
+                index, term = numbers[cell.start]
+                size = body_offset + len(record)
+                head = dledger.ENTRY.build(size=size, index=index, term=term, pos=cell.start, body_length=len(record))
+                parts.append(Literal(head))
             parts += sparse(record)
         why = _why(layout)
         self._keep_lost_bytes(layout, why)
@@ -321,7 +326,7 @@ class Steps:
             self.loss.bytes += damage.length
             return
         for cell in layout.cells:
-            if isinstance(cell.kept, Mended) and cell.kept.unproved:
+            if cell.kept is not None and cell.kept.unproved:
                 self._list_damaged(cell.kept.record, cell.start + layout.body_offset, cell.kept.unproved)
                 self._save(damage.file, cell.start + layout.body_offset, cell.length - layout.body_offset, why)
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
@@ -418,7 +423,7 @@ class Steps:
         """Have the queues of a message rebuilt, unless a unit has this place and size."""
         if expected.inferred or (expected.offset, expected.size) != (at, size):
             slot = expected.slot
-            self.rebuild.add((slot.topic, slot.queue_id))
+            self.rebuild.add(slot.name)
             self.rebuild.update((queue, 0) for queue, _ in slot.fan_out)
 
     # --- single records -------------------------------------------------------------------------------------------
@@ -469,7 +474,7 @@ def _frames(layout: SpanLayout) -> bool:
 
 def _why(layout: SpanLayout) -> str:
     kept = [c.kept for c in layout.cells if c.kept is not None]
-    fields = sorted({name for k in kept if isinstance(k, Mended) for name in k.fields})
+    fields = sorted({name for k in kept for name in k.fields})
     if len(kept) == len(layout.cells):
         return Text("mended in place: {fields}", fields=joined_texts(fields)) if fields else Text("mended in place")
     visible = sum(c.kept is None and c.expected is not None for c in layout.cells)
@@ -607,7 +612,7 @@ class _Salvage:
         steps, shift = self.steps, self.options.allow_shift
         for slot in steps.unplaced:
             steps.loss.add(slot)
-            steps.rebuild.add((slot.topic, slot.queue_id))
+            steps.rebuild.add(slot.name)
         if steps.unplaced:
             some = first_few([str(slot) for slot in steps.unplaced])
             text = Text("no room for a filler for {some}: a queue that a broker rebuilds is shifted by them", some=some)

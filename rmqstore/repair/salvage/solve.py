@@ -1,8 +1,7 @@
 """The solver: for each damaged record the one answer that all witnesses allow.
 
-* `Keep`: the record is sound, only the bytes around it are damaged.
-* `Mended`: its original bytes are proved; the answer names the fields and the witnesses.
-* `Unrestorable`: nothing proves them. A filler keeps the queue offset if it is known.
+* `Kept`: its original bytes are proved; the answer names the corrected fields, if any, and the witnesses.
+* None: nothing proves them. A filler keeps the queue offset if it is known.
 
 The candidates (`candidates.py`) are tried in order, the likeliest first. The solver never takes a candidate that a
 witness contradicts, nor one of several that fit.
@@ -21,7 +20,7 @@ as in the middle of the log. Records that no witness proves are truncated, as by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -43,8 +42,7 @@ from rmqstore.formats.message import (
 from rmqstore.formats.services import light_queues
 from rmqstore.repair.repaired_log import first_behind, last_before
 from rmqstore.repair.salvage.candidates import (
-    Keep,
-    Mended,
+    Kept,
     is_possible,
     mend_fields,
     mend_properties,
@@ -171,18 +169,8 @@ def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
             at = start + body_offset
             expected = None if slot is None else Expected(slot, at, message.size, message.store_timestamp)
             raw = damage.log.queue.pread(message.size, at)
-            out.append(Cell(start, body_offset + message.size, expected, message, kept=Keep(raw)))
+            out.append(Cell(start, body_offset + message.size, expected, message, kept=Kept(raw)))
     return out
-
-
-@dataclass(frozen=True, slots=True)
-class Unrestorable:
-    """The solver's answer for a record that cannot be restored; `slot` is None if no queue contains it."""
-
-    slot: QueueSlot | None
-
-
-Answer = Keep | Mended | Unrestorable
 
 
 class Solver:
@@ -229,10 +217,9 @@ class Solver:
                 continue
             if cell.message is not None and cell.expected is None:
                 cell.expected = self.own_slot(cell.message, cell.start + body_offset, slots)
-            answer = self.answer(cell, raw, body_offset, around)
-            cell.kept = answer if not isinstance(answer, Unrestorable) else None
-            if isinstance(answer, Mended):
-                cell.expected = self._as_mended(answer, cell.expected)
+            cell.kept = self.answer(cell, raw, body_offset, around)
+            if cell.kept is not None:
+                cell.expected = self._as_kept(cell.kept.record, cell.expected)
         for free in list(layout.free):
             start, length = free.start + body_offset, free.stop - free.start - body_offset
             if free.last or length > MIN_SIZE << 16:
@@ -242,22 +229,21 @@ class Solver:
             one = self.own_slot(message, start, slots) if message is not None else None
             if one is not None and mended is not None:
                 layout.free.remove(free)
-                layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Keep(mended.record)))
+                layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Kept(mended.record)))
         layout.cells.sort(key=lambda c: c.start)
 
-    def _as_mended(self, mended: Mended, expected: Expected | None) -> Expected | None:
-        """Return what is known of a mended record: a CRC may prove another queue or offset than its header has."""
-        message = parse_message(mended.record)[0]
+    def _as_kept(self, record: bytes, expected: Expected | None) -> Expected | None:
+        """Return what is known of a kept record: a CRC may prove another queue or offset than its header had."""
+        message = parse_message(record)[0]
         if message is None or not message.is_dispatched:
             return expected
         slot = slot_of(message, self.levels)
         return expected if slot is None or (expected and expected.slot.key == slot.key) else Expected(slot)
 
-    def answer(self, cell: Cell, raw: bytes, body_offset: int, around: Around) -> Answer:
+    def answer(self, cell: Cell, raw: bytes, body_offset: int, around: Around) -> Kept | None:
         """Return the answer for one record, of which `raw` are the bytes on disk."""
         message, at, expected = cell.message, cell.start + body_offset, cell.expected
         slot = expected.slot if expected is not None else None
-        lost = Unrestorable(slot)
         agrees = message is not None and (
             not message.is_dispatched or (slot is not None and key_of(message) == slot.key)
         )
@@ -266,30 +252,28 @@ class Solver:
         dispatched = expected is not None and expected.offset == at  # it has a unit, regardless of SYSFLAG
         if message is not None and not message.is_dispatched and not dispatched:
             if expected is not None:
-                return lost
+                return None
             here = check_message(replace(message, physical_offset=at), at) is Fault.NONE
             return (
                 self._unflip(message, raw, at)
                 or mend_record_crc(raw, at, None, accept_odds=self.accept_odds)
                 or (mend_fields(raw, at, None, around) if here else None)
-                or lost
             )
         if expected is None:
-            return lost
+            return None
         return (
             (self._unflip(message, raw, at) if message is not None and agrees else None)
             or mend_fields(raw, at, expected, around)
             or (mend_record_crc(raw, at, expected, accept_odds=self.accept_odds) if message is not None else None)
-            or lost
         )
 
-    def _with_sound_text(self, message: Message, raw: bytes, slot: QueueSlot | None) -> Answer:
+    def _with_sound_text(self, message: Message, raw: bytes, slot: QueueSlot | None) -> Kept | None:
         """Return the answer for a record whose checksums fit, with its property text repaired if it is damaged."""
         if not properties.property_faults(message.properties):
-            return Keep(raw)
+            return Kept(raw)
         code = slot.tags_code if slot is not None and slot.topic != properties.SCHEDULE_TOPIC else None
         mended = mend_properties(raw, None if code is not None and consumequeue.is_ext_address(code) else code)
-        return mended if mended is not None and usable(message, mended.record) else Unrestorable(slot)
+        return mended if mended is not None and usable(message, mended.record) else None
 
     def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
         """Return the queue offset in a damaged record's own header, if the records around leave it open.
@@ -314,7 +298,7 @@ class Solver:
         slot = slot_of(message, self.levels)
         return Expected(slot) if slot is not None else None
 
-    def _unflip(self, message: Message, raw: bytes, at: int) -> Mended | None:
+    def _unflip(self, message: Message, raw: bytes, at: int) -> Kept | None:
         """Correct a flipped bit of the body; everything else in the record must be sound."""
         if check_message(message, at) is not Fault.BODY_CRC or properties.property_faults(message.properties):
             return None

@@ -1,4 +1,4 @@
-"""The three results of the solver: Keep, Mended with fields and witnesses, Lost with the queue slot."""
+"""The answers of the solver: the record that is kept, with corrected fields and witnesses, or none."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.formats.message import HEAD, parse_message
-from rmqstore.repair.salvage.candidates import Keep, Mended
+from rmqstore.repair.salvage.candidates import Kept
 from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell
 from rmqstore.repair.salvage.places import Neighbours
-from rmqstore.repair.salvage.solve import Answer, Solver, Unrestorable
+from rmqstore.repair.salvage.solve import Solver
 from tests.planning import look
 from tests.repair.salvaging import Row, rows
 from tests.stores import unpack
@@ -30,7 +30,7 @@ class Asked:
     def raw(self) -> bytes:
         return self.row.path.read_bytes()[self.row.at : self.row.stop]
 
-    def answer(self, raw: bytes, slot: QueueSlot | None) -> Answer:
+    def answer(self, raw: bytes, slot: QueueSlot | None) -> Kept | None:
         """Solve for other bytes in place of the record; `slot`: the queue slot of its unit."""
         evidence = Evidence(*look(self.store))
         neighbours = Neighbours(evidence.logs.results, 1)
@@ -54,18 +54,18 @@ def flip(raw: bytes, at: int, bit: int = 0) -> bytes:
 def test_sound_record_behind_a_wrong_dledger_header_is_kept() -> None:
     store = unpack("5.4.0-dledger")
     asked = Asked(store, rows(store)[7])
-    assert asked.answer(asked.raw, QueueSlot(*asked.row.slot)) == Keep(asked.raw)
+    assert asked.answer(asked.raw, QueueSlot(*asked.row.slot)) == Kept(asked.raw)
 
 
 def test_flipped_bit_of_the_body_is_repaired_by_its_crc(asked: Asked) -> None:
     answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(*asked.row.slot))
-    assert isinstance(answer, Mended)
+    assert answer is not None
     assert (answer.record, answer.fields, answer.witnesses) == (asked.raw, ("body",), ("body CRC",))
 
 
 def test_field_in_the_unit_is_repaired_by_unit_and_crc(asked: Asked) -> None:
     answer = asked.answer(flip(asked.raw, HEAD.at("queue_offset") + 7), QueueSlot(*asked.row.slot))
-    assert isinstance(answer, Mended)
+    assert answer is not None
     assert (answer.record, answer.fields) == (asked.raw, ("queue_offset",))
     assert answer.witnesses == ("body CRC", "consume queue")
 
@@ -73,11 +73,10 @@ def test_field_in_the_unit_is_repaired_by_unit_and_crc(asked: Asked) -> None:
 def test_record_whose_unit_names_another_slot_is_not_taken_as_it_is(asked: Asked) -> None:
     """All candidates agree with the unit, and none agrees with the header against the unit."""
     topic, queue_id, number = asked.row.slot
-    answer = asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(topic, queue_id, number + 1))
-    assert answer == Unrestorable(QueueSlot(topic, queue_id, number + 1))
+    assert asked.answer(flip(asked.raw, HEAD.size + 5), QueueSlot(topic, queue_id, number + 1)) is None
 
 
-def test_garbled_record_is_lost_with_the_slot_that_is_known(asked: Asked) -> None:
+def test_garbled_record_is_lost(asked: Asked) -> None:
     noise = bytes(byte ^ 0x5A for byte in asked.raw)
-    assert asked.answer(noise, QueueSlot(*asked.row.slot)) == Unrestorable(QueueSlot(*asked.row.slot))
-    assert asked.answer(noise, None) == Unrestorable(None)
+    assert asked.answer(noise, QueueSlot(*asked.row.slot)) is None
+    assert asked.answer(noise, None) is None
