@@ -29,7 +29,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 
@@ -114,14 +114,11 @@ def missing_halves(store: Store, logs: Logs, rows: MessageRows, log: LogView) ->
         if last is None or row.commitlog_offset > last:
             lacks = not logs.lag_is_normal  # after a kill, a start may write the row
         else:
-            lacks = oldest is not None and _outlives(message, oldest) and _has_no_row(rows, row)
+            lacks = oldest is not None and _outlives(message, oldest)
+            lacks = lacks and rows.database.value(TRANS_FAMILY, build_trans_row(row)[0]) is None
             lacks = lacks and not logs.bad_between(row.commitlog_offset, logs.wrote)  # its commit may be lost
         if lacks:
             yield row
-
-
-def _has_no_row(rows: MessageRows, row: TransRow) -> bool:
-    return rows.database.value(TRANS_FAMILY, build_trans_row(row)[0]) is None
 
 
 def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]]:
@@ -452,7 +449,7 @@ def check_message_rows(
     try:
         rows = MessageRows.open(store)
         with LogAsItIs(logs) as log:
-            _Check(store, logs, log, report, rows, facts, queue_range).run()
+            _Check(store, logs, log, report, rows, facts, queue_range, IndexCounts.of(logs)).run()
     except DamagedDatabase as e:
         facts.readable = False
         if report.live:
@@ -499,20 +496,20 @@ class LogAsItIs:
 
 
 @dataclass(slots=True)
-class _FamilyTally:
-    """The rows of a family with a problem: how many, and the first."""
+class _Tally:
+    """Rows with a problem, or messages without a row: how many, the first, and how often each fault occurs."""
 
-    rows: int = 0
+    count: int = 0
     first: Row | None = None
-    reasons: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
 
-    def add(self, row: Row | None, reason: RowFault) -> None:
-        self.rows += 1
+    def add(self, row: Row | None, fault: str = "") -> None:
+        self.count += 1
         self.first = self.first or row
-        self.reasons[reason.value] += 1
+        self.faults[fault] += 1
 
-    def facts(self, family: str) -> dict[str, Fact]:
-        found: dict[str, Fact] = {"family": family, "rows": self.rows}
+    def facts(self, counted: str = "rows") -> dict[str, Fact]:
+        found: dict[str, Fact] = {counted: self.count}
         if self.first is not None:
             found["commitlog_offset"] = self.first.commitlog_offset
             found["unique_id"] = self.first.unique_id
@@ -520,48 +517,22 @@ class _FamilyTally:
 
 
 @dataclass(slots=True)
-class _Missing:
-    """Messages of a family without a row: how many, and the first."""
-
-    messages: int = 0
-    first: Row | None = None
-
-    def add(self, row: Row) -> None:
-        self.messages += 1
-        self.first = self.first or row
-
-    def report(
-        self, code: str, family: str, add: Callable[[str, str, dict[str, Fact]], None], count: str = "rows"
-    ) -> None:
-        if self.first is not None:
-            about: dict[str, Fact] = {count: self.messages, "commitlog_offset": self.first.commitlog_offset}
-            add(code, family, about | {"unique_id": self.first.unique_id})
-
-
 class _Check:
-    def __init__(
-        self,
-        store: Store,
-        logs: Logs,
-        log: LogAsItIs,
-        report: Report,
-        rows: MessageRows,
-        facts: MessageRowFacts,
-        queue_range: QueueRange | None,
-    ) -> None:
-        self.store = store
-        self.logs = logs
-        self.log = log
-        self.report = report
-        self.rows = rows
-        self.facts = facts
-        self.queue_range = queue_range
-        self.wrong = {family: _FamilyTally() for family in FAMILIES}
-        self.beyond = {family: _FamilyTally() for family in FAMILIES}
-        self.expired = _FamilyTally()
-        self.halves: list[Offsets] = []
-        self.indexed = IndexCounts.of(logs)
-        self.due: list[Offsets] = []
+    """The check of all rows; `wrong` and `beyond`: the log, by family."""
+
+    store: Store
+    logs: Logs
+    log: LogAsItIs
+    report: Report
+    rows: MessageRows
+    facts: MessageRowFacts
+    queue_range: QueueRange | None
+    indexed: IndexCounts
+    wrong: dict[str, _Tally] = field(default_factory=lambda: {family: _Tally() for family in FAMILIES})
+    beyond: dict[str, _Tally] = field(default_factory=lambda: {family: _Tally() for family in FAMILIES})
+    expired: _Tally = field(default_factory=_Tally)
+    halves: list[Offsets] = field(default_factory=list)
+    due: list[Offsets] = field(default_factory=list)
 
     def run(self) -> None:
         for family in self.rows.unknown_families:
@@ -569,7 +540,9 @@ class _Check:
                 Text("{directory}/: no known broker has its column family {family}", directory=DIRECTORY, family=family)
             )
         for family in FAMILIES:
-            self._positions(family)
+            found = ((key, self.rows.stored(family, key)) for key in POSITION_KEYS[family])
+            positions = {key: parse_position(value) for key, value in found if value is not None}
+            self.facts.positions[family] = positions
         for family in FAMILIES:
             self.facts.counts[family] = 0
             for keys, values in self.rows.rows(family):
@@ -584,10 +557,6 @@ class _Check:
         self._report_stale()
         self._report_missing()
 
-    def _positions(self, family: str) -> None:
-        found = ((key, self.rows.stored(family, key)) for key in POSITION_KEYS[family])
-        self.facts.positions[family] = {key: parse_position(value) for key, value in found if value is not None}
-
     def _chunk(self, family: str, keys: list[bytes], values: list[bytes]) -> None:
         first = first_numbers(keys)
         if family == TIMER_FAMILY:
@@ -601,11 +570,11 @@ class _Check:
         for number, row, fault in faulty_rows(family, keys, values, self.log):
             right[number] = False
             if fault is RowFault.BEFORE:
-                self.expired.add(row, fault)
+                self.expired.add(row)
             elif fault is RowFault.BEYOND:
-                self.beyond[family].add(row, fault)
+                self.beyond[family].add(row)
             elif row is None or not self.logs.damaged(row.commitlog_offset):
-                self.wrong[family].add(row, fault)
+                self.wrong[family].add(row, fault.value)
         if family == TRANS_FAMILY:
             self.halves.append(first[right])
         elif family == INDEX_FAMILY:
@@ -616,23 +585,23 @@ class _Check:
 
     def _report_rows(self) -> None:
         for family in FAMILIES:
-            if self.beyond[family].rows:
-                found = self.beyond[family].facts(family) | {"wrote": self.log.end}
-                self._add(codes.RDB_DANGLING_ROW, family, found)
-            if self.wrong[family].rows:
-                ((reason, _),) = self.wrong[family].reasons.most_common(1)
-                self._add(codes.RDB_WRONG_ROW, family, self.wrong[family].facts(family) | {"reason": reason})
-        if self.expired.rows:
+            if self.beyond[family].count:
+                self._add(codes.RDB_DANGLING_ROW, family, self.beyond[family].facts() | {"wrote": self.log.end})
+            if self.wrong[family].count:
+                ((reason, _),) = self.wrong[family].faults.most_common(1)
+                self._add(codes.RDB_WRONG_ROW, family, self.wrong[family].facts() | {"reason": reason})
+        if self.expired.count:
             self.report.notes.append(
                 Text(
                     "{directory}/: {rows} of timed or half messages in log files that were deleted: a broker "
                     "drops them",
                     directory=DIRECTORY,
-                    rows=many(self.expired.rows, "row"),
+                    rows=many(self.expired.count, "row"),
                 )
             )
 
     def _report_positions(self) -> None:
+        top = self.queue_range(properties.TIMER_TOPIC, 0) if self.queue_range is not None else None
         for family, found in self.facts.positions.items():
             for key, value in found.items():
                 name = key.decode()
@@ -643,19 +612,9 @@ class _Check:
                 elif key == LAST_OFFSET and value >= self.log.end and value > 0:
                     about: dict[str, Fact] = {"key": name, "value": value, "reason": Text("beyond the log")}
                     self._add(codes.RDB_POSITION, family, about | {"wrote": self.log.end})
-                elif key == SCAN_OFFSET:
-                    self._check_scan(name, value)
-
-    def _check_scan(self, name: str, value: int) -> None:
-        top = self.queue_range(properties.TIMER_TOPIC, 0) if self.queue_range is not None else None
-        if top is not None and value > top[1]:
-            about: dict[str, Fact] = {
-                "key": name,
-                "value": value,
-                "reason": Text("beyond the timer queue"),
-                "end": top[1],
-            }
-            self._add(codes.RDB_POSITION, TIMER_FAMILY, about)
+                elif key == SCAN_OFFSET and top is not None and value > top[1]:
+                    about = {"key": name, "value": value, "reason": Text("beyond the timer queue"), "end": top[1]}
+                    self._add(codes.RDB_POSITION, family, about)
 
     def _report_timeline(self) -> None:
         """Report rows of timed messages without the time from which a start delivers: it begins with the present."""
@@ -684,16 +643,16 @@ class _Check:
 
     def _report_missing(self) -> None:
         """Report rows that should be there."""
-        halves = _Missing()
-        for half in missing_halves(self.store, self.logs, self.rows, self.log):
-            halves.add(half)
-        halves.report(codes.RDB_MISSING_HALF, TRANS_FAMILY, self._add)
-        timers = _Missing()
-        for timed in missing_timers(self.store, self.logs, self.rows, self.log):
-            timers.add(timed)
-        timers.report(codes.RDB_MISSING_TIMER, TIMER_FAMILY, self._add, "messages")
-        entries = _Missing()
-        for entry in missing_index_rows(self.logs, self.rows, self.indexed):
-            if entry.kind == "U":
-                entries.add(entry)
-        entries.report(codes.RDB_NOT_INDEXED, INDEX_FAMILY, self._add)
+        store, logs, rows = self.store, self.logs, self.rows
+        self._report_lacking(codes.RDB_MISSING_HALF, TRANS_FAMILY, missing_halves(store, logs, rows, self.log))
+        timers = missing_timers(store, logs, rows, self.log)
+        self._report_lacking(codes.RDB_MISSING_TIMER, TIMER_FAMILY, timers, "messages")
+        entries = (entry for entry in missing_index_rows(logs, rows, self.indexed) if entry.kind == "U")
+        self._report_lacking(codes.RDB_NOT_INDEXED, INDEX_FAMILY, entries)
+
+    def _report_lacking(self, code: str, family: str, rows: Iterable[Row], counted: str = "rows") -> None:
+        tally = _Tally()
+        for row in rows:
+            tally.add(row)
+        if tally.count:
+            self._add(code, family, tally.facts(counted))

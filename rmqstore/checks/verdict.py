@@ -18,7 +18,6 @@ from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_posi
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems import codes as problem_codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, VersionRange, damage_words
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import (
@@ -54,44 +53,38 @@ _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was
 _NO_DLEDGER = Text("would not read the DLedger log: DLedger mode came with 4.5.1")
 
 
-@dataclass(frozen=True, slots=True)
-class VersionAnswer:
-    """What one version would do. `words`: what follows "RocketMQ 5.4.0"; `outcome`: in short.
+def _row(forecast: StartForecast, answer: _Answer) -> VersionRange:
+    """Return what one version would do, as a range of this version alone."""
+    words, left = _without_subject(answer.sentence, forecast.version), answer.left
+    if not forecast.starts:
+        outcome: str = Text("would not start")
+    elif answer.taken:
+        outcome = Text("would lose {messages}", messages=many(answer.taken, "message"))
+    elif left.gone.messages:
+        outcome = Text("would never deliver {messages}", messages=many(left.gone.messages, "message"))
+    elif left.moved.messages:
+        outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
+    else:
+        outcome = _TOPICS.sub("", words) if _TOPICS.search(words) else words
+    return VersionRange(
+        forecast.version,
+        forecast.version,
+        wrote=False,
+        named=False,
+        starts=forecast.starts,
+        reason=forecast.reason,
+        exit_code=forecast.exit_code,
+        messages_lost=answer.taken,
+        outcome=outcome,
+        words=words,
+        too_old=bool(answer.newer),
+        verdict=_of_start(answer.sentence),
+    )
 
-    `too_old`: it cannot read a format in the store.
-    """
 
-    starts: bool
-    reason: str | None
-    exit_code: int | None
-    messages_lost: int
-    words: str
-    outcome: str
-    too_old: bool
-    verdict: str
-
-    @staticmethod
-    def of(forecast: StartForecast, sentence: str, left: Left, taken: int, *, too_old: bool) -> VersionAnswer:
-        """Return the answer of a forecast and its verdict."""
-        words = _without_subject(sentence, forecast.version)
-        if not forecast.starts:
-            outcome: str = Text("would not start")
-        elif taken:
-            outcome = Text("would lose {messages}", messages=many(taken, "message"))
-        elif left.gone.messages:
-            outcome = Text("would never deliver {messages}", messages=many(left.gone.messages, "message"))
-        elif left.moved.messages:
-            outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
-        else:
-            outcome = _TOPICS.sub("", words) if _TOPICS.search(words) else words
-        return VersionAnswer(
-            forecast.starts, forecast.reason, forecast.exit_code, taken, words, outcome, too_old, _of_start(sentence)
-        )
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        """Equal for versions that behave alike."""
-        return self.starts, self.exit_code, self.messages_lost, self.too_old, _TOPICS.sub("", self.words)
+def _behavior(row: VersionRange) -> tuple[object, ...]:
+    """Return what is equal for versions that behave alike."""
+    return row.starts, row.exit_code, row.messages_lost, row.too_old, _TOPICS.sub("", row.words)
 
 
 def _without_subject(sentence: str, version: str) -> str:
@@ -115,17 +108,17 @@ def _of_start(sentence: str) -> str:
 def add_ranges(
     store: Store,
     report: Report,
-    answer_of: Callable[[str], VersionAnswer],
+    row_of: Callable[[str], VersionRange],
     *,
     named: str = "",
     narrow: bool = False,
 ) -> None:
     """Add a row for each range of versions to the report; `named`: only for this version.
 
-    `narrow`: simulate only the versions that were confirmed with their real classes, because each start is expensive.
+    `row_of` returns the row of one version. `narrow`: simulate only the versions that were confirmed with their real
+    classes, because each start is expensive.
     """
     writer = writer_of(store)
-    last: tuple[object, ...] | None = None
     rows: list[VersionRange] = []
     if narrow and not named:
         report.notes.append(
@@ -135,42 +128,18 @@ def add_ranges(
             )
         )
     for versions in [[named]] if named else _groups(store, narrow=narrow):
+        newest = versions[-1]
         try:
-            answer = answer_of(versions[-1])
-        except UsageError:  # no DLedger in this version
-            answer = VersionAnswer(
-                False,
-                _NO_DLEDGER,
-                None,
-                0,
-                _NO_DLEDGER,
-                _NO_DLEDGER,
-                too_old=True,
-                verdict=Text("RocketMQ {version} has no DLedger mode", version=versions[-1]),
-            )
-        wrote = writer.known and not answer.too_old and any(writer.includes(version) for version in versions)
-        if rows and answer.key == last and not narrow:
-            rows[-1] = replace(
-                rows[-1], newest=versions[-1], words=answer.words, verdict=answer.verdict, wrote=wrote or rows[-1].wrote
-            )
-            continue
-        last = answer.key
-        rows.append(
-            VersionRange(
-                versions[0],
-                versions[-1],
-                wrote,
-                bool(named),
-                answer.starts,
-                answer.reason,
-                answer.exit_code,
-                answer.messages_lost,
-                answer.outcome,
-                answer.words,
-                answer.too_old,
-                answer.verdict,
-            )
-        )
+            row = row_of(newest)
+        except UsageError:
+            verdict, why = Text("RocketMQ {version} has no DLedger mode", version=newest), _NO_DLEDGER
+            row = VersionRange(newest, newest, False, False, False, why, None, 0, why, why, True, verdict)
+        wrote = writer.known and not row.too_old and any(writer.includes(version) for version in versions)
+        if rows and _behavior(row) == _behavior(rows[-1]) and not narrow:
+            wrote |= rows[-1].wrote
+            rows[-1] = replace(rows[-1], newest=newest, words=row.words, verdict=row.verdict, wrote=wrote)
+        else:
+            rows.append(replace(row, oldest=versions[0], newest=newest, wrote=wrote, named=bool(named)))
     report.brokers = rows
 
 
@@ -314,8 +283,8 @@ def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
     return Finding(codes.BR_TOO_OLD, "store", facts=facts | {"broker": forecast.version})
 
 
-_DELETED = problem_codes.CQ_DELETED_TOPIC
-_TAILS = {problem_codes.CL_DIRTY_TAIL, problem_codes.DL_DIRTY_TAIL}
+_DELETED = codes.CQ_DELETED_TOPIC
+_TAILS = {codes.CL_DIRTY_TAIL, codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
 _MANY_QUEUES = 1000  # a start recovers each of them
 
@@ -344,34 +313,31 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         rereads = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
         narrow = rereads or len(verified.logs.queues) > _MANY_QUEUES
 
-        def answer_of(version: str) -> VersionAnswer:
+        def row_of(version: str) -> VersionRange:
             if version == forecast.version:
-                return VersionAnswer.of(
-                    forecast, answer.sentence, answer.left, answer.taken, too_old=bool(answer.newer)
-                )
+                return _row(forecast, answer)
             other = start.of(version)
-            found = _answer(store, verified, options, other)
-            return VersionAnswer.of(other, found.sentence, found.left, found.taken, too_old=bool(found.newer))
+            return _row(other, _answer(store, verified, options, other))
 
-        add_ranges(store, report, answer_of, named=options.broker and forecast.version, narrow=narrow)
+        add_ranges(store, report, row_of, named=options.broker and forecast.version, narrow=narrow)
     _tell_separate_rocksdb(store, report, forecast)
     if options.broker:
         _tell_settings(store, report, forecast)
     _tell_queue_position(store, verified, options.broker, forecast)
     found = report.findings
     gone = answer.left.gone
-    if gone.messages and problem_codes.CQ_BEHIND in found.counts and not report.live:
+    if gone.messages and codes.CQ_BEHIND in found.counts and not report.live:
         facts: dict[str, Fact] = {"messages": gone.messages, "queues": gone.queues}
         facts["broker"] = forecast.version
-        found.add(Finding(problem_codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
+        found.add(Finding(codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
     if newer := [*answer.newer, *answer.unserved]:
         found.add(newer_finding(newer, forecast))
     if forecast.starts and answer.taken and report.clean and not report.live:
         facts = {"messages": answer.taken, "broker": forecast.version}
-        found.add(Finding(problem_codes.BR_START_LOSES, "store", "", 0, 0, facts))
+        found.add(Finding(codes.BR_START_LOSES, "store", "", 0, 0, facts))
     if not forecast.starts and report.clean and not report.live:
         facts = {"reason": forecast.reason or "", "broker": forecast.version}
-        found.add(Finding(problem_codes.BR_NO_START, "store", "", 0, 0, facts))
+        found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
     if note := delay_levels.note(store):
         report.notes.append(note)
     if report.live:
@@ -428,7 +394,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
             )
         )
     damage = damage_words(report.findings)
-    if not forecast.consume_queues_simulated and problem_codes.CQ_MISSING_UNIT in report.findings.counts:
+    if not forecast.consume_queues_simulated and codes.CQ_MISSING_UNIT in report.findings.counts:
         damage = damage or Text("Consumers do not get all messages")  # the forecast does not know these rows
     if report.findings.counts.keys() & _TAILS:
         damage = damage or Text("The last bytes of the log are not a record")  # they may have been one
@@ -496,7 +462,7 @@ def _assumed_size(store: Store) -> str:
 
 def _without_messages(report: Report, forecast: StartForecast) -> str:
     """Return the verdict for a log without messages whose consume queues have units; "" for other stores."""
-    units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == problem_codes.CL_NO_MESSAGES)
+    units = sum(int(f.facts["units"] or 0) for f in report.findings.listed if f.code == codes.CL_NO_MESSAGES)
     if not units or not forecast.starts:
         return ""
     who = Text("RocketMQ {version}", version=forecast.version)
@@ -511,7 +477,7 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
 def _not_here(report: Report) -> str:
     """Return the end of the verdict about messages and units that a start neither loses nor restores."""
     listed = report.findings.listed
-    foreign = report.findings.counts[problem_codes.CL_FOREIGN_FILE]
+    foreign = report.findings.counts[codes.CL_FOREIGN_FILE]
     words = (
         Text(", but {belong} to another log", belong=many(foreign, "file belongs", "files belong")) if foreign else ""
     )
@@ -534,13 +500,13 @@ def _not_here(report: Report) -> str:
 
 def _later_messages(listed: list[Finding]) -> str:
     """Return the end of the verdict if only the index or the checkpoint knows messages after the end of the log."""
-    dangling = [f for f in listed if f.code == problem_codes.IX_DANGLING_ENTRY]
+    dangling = [f for f in listed if f.code == codes.IX_DANGLING_ENTRY]
     entries = sum(int(f.facts["count"] or 0) for f in dangling if "wrote" in f.facts)  # others point into the log
     if entries:
         return Text(
             ", but {point} after the end of the log", point=many(entries, "index entry points", "index entries point")
         )
-    ahead = (f for f in listed if f.code == problem_codes.CK_AHEAD and f.facts["field"] in TIMES)
+    ahead = (f for f in listed if f.code == codes.CK_AHEAD and f.facts["field"] in TIMES)
     if any(not f.facts.get("in_future") for f in ahead):
         return Text(", but the checkpoint has the time of a later message")
     return ""
