@@ -152,6 +152,11 @@ class Database:
             guarded(cursor.next)
         guarded(cursor.status)
 
+    def rows(self, family: str) -> Iterator[tuple[bytes, bytes]]:
+        """Yield all keys with their values; all readable rows come before an error."""
+        for keys, values in self.chunks(family):
+            yield from zip(keys, values, strict=True)
+
     def _family(self, name: str) -> Any:
         if name not in self._families:
             raise CannotRead(Text("it has no column family {name}", name=name))

@@ -12,16 +12,14 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.verify import Verified
 from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets, directory_of
-from rmqstore.files.rocksdb.database import CHUNK, CannotRead, Database, is_readable, open_database
+from rmqstore.files.rocksdb.database import CannotRead, is_readable, open_database
 from rmqstore.files.rocksdb.rows import build_offsets, family_of, offset_key, parse_row, stored_table
 from rmqstore.formats.configuration import (
     ConfigJsonError,
@@ -31,10 +29,9 @@ from rmqstore.formats.configuration import (
     parse_config_object,
 )
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
 from rmqstore.texts import Text
 
 _OFFSETS, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
@@ -215,27 +212,14 @@ def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, i
 
 def change_offsets(draft: PlanBuilder, directory: Path, offsets: Iterable[Committed], why: str) -> None:
     """Plan a new database with the rows of the old one and these offsets. Errors: NoSpace, NotReadable."""
-    folder = ScratchFolder()
     try:
         old = open_database(draft.store.files, directory)
-        own = family_of(directory.name, OFFSETS)
-        families = list(dict.fromkeys((*old.families, own)))
-        new = NewDatabase(folder.path / "database", families)
-        for family in families:
-            rows = _rows(old, family) if family in old.families else iter(())
-            if family == own:
-                rows = _changed(rows, directory.name, offsets)
-            while chunk := list(islice(rows, CHUNK)):
-                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
-        files = new.finish()
     except CannotRead as e:
         raise unwritten(e) from e
-    swap_in(draft, directory, StagedDatabase(new, files, folder), why)
-
-
-def _rows(old: Database, family: str) -> Rows:
-    for keys, values in old.chunks(family):
-        yield from zip(keys, values, strict=True)
+    rows = {family: old.rows(family) for family in old.families}
+    own = family_of(directory.name, OFFSETS)
+    rows[own] = _changed(rows.get(own, iter(())), directory.name, offsets)
+    replace_database(draft, directory, rows, why)
 
 
 def _changed(rows: Rows, directory: str, offsets: Iterable[Committed]) -> Rows:

@@ -17,9 +17,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import merge
-from itertools import islice
 
-from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.problems import codes
 from rmqstore.checks.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.rows import (
@@ -32,7 +30,7 @@ from rmqstore.checks.rows import (
 )
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.rocksdb.database import CHUNK, CannotRead, is_readable, missing_extra, open_database
+from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra, open_database
 from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows, pop_rows
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow
 from rmqstore.formats.properties import TIMER_TOPIC
@@ -54,10 +52,9 @@ from rmqstore.formats.rocksdbstore import (
 )
 from rmqstore.formats.text import many
 from rmqstore.repair.beside.config import Ends, queue_ends
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
 from rmqstore.repair.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.texts import Text
 
@@ -266,7 +263,7 @@ class _Rows:
         found = {key: self._known(family, key) for key in facts.positions[family]}
         new = {key: value for key, value in found.items() if value is not None}
         if family == TIMER_FAMILY:
-            top = self._timer_queue_end()
+            top = queue_ends(self.draft, self.verified)(TIMER_TOPIC, 0)
             if top is not None and SCAN_OFFSET in new:
                 new[SCAN_OFFSET] = min(new[SCAN_OFFSET], top)
             if first_due is not None and TIMELINE not in new:
@@ -279,26 +276,12 @@ class _Rows:
                 new[LAST_TIME] = min(new[LAST_TIME], self.change.last_time)
         return new
 
-    def _timer_queue_end(self) -> int | None:
-        label = f"{TIMER_TOPIC}/0"
-        state = self.verified.report.queues.get(label)
-        known = None if state is None else max(state.max, state.expected_max)
-        return self.draft.ends.get(label, known)
-
     # --- the new database -----------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write the new database, and add the steps that replace the old one."""
-        folder = ScratchFolder()
-        new = NewDatabase(folder.path / "database", FAMILIES)
-        for family in FAMILIES:
-            rows = self._merged(family)
-            while chunk := list(islice(rows, CHUNK)):
-                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
-        files = new.finish()
-        swap_in(
-            self.draft, self.draft.store.root / DIRECTORY, StagedDatabase(new, files, folder), WHY, keeps_options=True
-        )
+        directory, rows = self.draft.store.root / DIRECTORY, {family: self._merged(family) for family in FAMILIES}
+        replace_database(self.draft, directory, rows, WHY, keeps_options=True)
         self._tell()
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:
@@ -340,7 +323,10 @@ class _Rows:
                     words=_WORDS[family],
                 )
             )
-        if self.change.shrinks and TRANS_FAMILY in self._used():
+        facts = self.verified.rows
+        assert facts is not None
+        used = facts.counts.get(TRANS_FAMILY) or facts.positions.get(TRANS_FAMILY)
+        if self.change.shrinks and used:
             notes.append(
                 Text(
                     "{directory}/: a half message has no row if its commit or rollback was in the part of the "
@@ -348,11 +334,6 @@ class _Rows:
                     directory=DIRECTORY,
                 )
             )
-
-    def _used(self) -> set[str]:
-        facts = self.verified.rows
-        assert facts is not None
-        return {family for family in FAMILIES if facts.counts.get(family) or facts.positions.get(family)}
 
 
 def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
@@ -420,14 +401,6 @@ class _PopRows:
     def _write(self) -> None:
         directory = self.draft.store.root / KV_DIRECTORY
         old = open_database(self.draft.store.files, directory)
-        folder = ScratchFolder()
-        new = NewDatabase(folder.path / "database", old.families)
-        for family in old.families:
-            if family != KV_FAMILY:
-                for keys, values in old.chunks(family):
-                    new.put(family, keys, values)
-                continue
-            rows = ((key, value) for key, value, row in pop_rows(self.draft.store) if self._stays(row))
-            while chunk := list(islice(rows, CHUNK)):
-                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
-        swap_in(self.draft, directory, StagedDatabase(new, new.finish(), folder), _POP_WHY)
+        rows = {family: old.rows(family) for family in old.families}
+        rows[KV_FAMILY] = ((key, value) for key, value, row in pop_rows(self.draft.store) if self._stays(row))
+        replace_database(self.draft, directory, rows, _POP_WHY)

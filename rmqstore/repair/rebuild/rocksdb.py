@@ -12,15 +12,17 @@ For databases that a repair does not write, there are refusals and notes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.errors import NoSpace, NotReadable, Refused
 from rmqstore.files.files import LOCAL
+from rmqstore.files.rocksdb.database import CHUNK as DATABASE_CHUNK
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import QueueHome, configured_home
@@ -80,6 +82,31 @@ def swap_in(
         content = Reencoded(size, partial(made.pieces, path, size), partial(made.read, path))
         draft.create(directory / path.name, size, Equivalent(content, made.database.identity), why)
     _point(draft, directory / "CURRENT", (made.database.directory / "CURRENT").read_bytes())
+
+
+def replace_database(
+    draft: PlanBuilder,
+    directory: Path,
+    rows: Mapping[str, Iterable[tuple[bytes, bytes]]],
+    why: str,
+    *,
+    keeps_options: bool = False,
+) -> None:
+    """Add the steps that replace a database by one with these rows, by column family, in the order of their keys.
+
+    `keeps_options`: as in `swap_in`. Errors: NoSpace, NotReadable if the library fails.
+    """
+    folder = ScratchFolder()
+    try:
+        new = NewDatabase(folder.path / "database", tuple(rows))
+        for family, found in rows.items():
+            left = iter(found)
+            while chunk := list(islice(left, DATABASE_CHUNK)):
+                new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
+        files = new.finish()
+    except CannotRead as e:
+        raise unwritten(e) from e
+    swap_in(draft, directory, StagedDatabase(new, files, folder), why, keeps_options=keeps_options)
 
 
 def _point(draft: PlanBuilder, current: Path, text: bytes) -> None:

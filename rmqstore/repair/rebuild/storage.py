@@ -30,7 +30,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.config import GROUPS, METADATA, TABLES, TOPICS, V2, directory_of, loaded_config
@@ -52,7 +51,6 @@ from rmqstore.files.store_queues import (
 from rmqstore.formats import consumequeue
 from rmqstore.formats.configuration import JsonValue, build_config_json, integer_keys
 from rmqstore.formats.properties import is_lmq
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, Extension
@@ -64,7 +62,7 @@ from rmqstore.repair.rebuild.consume_queues import (
     queue_files,
     size_decision,
 )
-from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb import replace_database
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
 from rmqstore.scan.dispatch import Name
@@ -119,37 +117,23 @@ def _json_table(store: Store, table: str) -> Table:
 
 
 def _write(draft: PlanBuilder, directory: str, tables: Mapping[str, Table]) -> None:
-    folder = ScratchFolder()
-    rows: dict[str, dict[bytes, bytes]] = {}
+    rows: dict[str, dict[bytes, bytes]] = {"default": {}}
     for table, content in tables.items():
         found = rows.setdefault(family_of(directory, table), {})
         for name, value in _object(content.get(TABLES[table])).items():
-            shown = {TABLES[CONSUMER_OFFSETS]: _texts(value)} if table == CONSUMER_OFFSETS else value
-            found[_bytes(name)] = _compact(shown)
+            if table == CONSUMER_OFFSETS:
+                value = {TABLES[CONSUMER_OFFSETS]: value}
+            found[_bytes(name)] = _compact(value)
         version, key = version_row(directory, table)
-        rows.setdefault(version, {})[key] = _compact(_version(content))
-        if table == GROUPS:
-            forbidden = _object(content.get("forbiddenTable"))
-            if forbidden:
-                rows[FORBIDDEN] = {_bytes(name): _compact(value) for name, value in forbidden.items()}
-    try:
-        new = NewDatabase(folder.path / directory, list(dict.fromkeys(("default", *rows))))
-        for family, found in rows.items():
-            keys = sorted(found)
-            new.put(family, keys, [found[key] for key in keys])
-        files = new.finish()
-    except CannotRead as e:
-        raise unwritten(e) from e
-    why = _why(", ".join(tables))
-    swap_in(draft, draft.store.root / "config" / directory, StagedDatabase(new, files, folder), why)
+        rows.setdefault(version, {})[key] = _compact(_NO_VERSION | _object(content.get("dataVersion")))
+        if table == GROUPS and (forbidden := _object(content.get("forbiddenTable"))):
+            rows[FORBIDDEN] = {_bytes(name): _compact(value) for name, value in forbidden.items()}
+    in_order = {family: sorted(found.items()) for family, found in rows.items()}
+    replace_database(draft, draft.store.root / "config" / directory, in_order, _why(", ".join(tables)))
 
 
 def _why(content: str) -> str:
     return Text("{content}, which a broker with this storeType reads here", content=content)
-
-
-def _texts(value: JsonValue) -> JsonValue:
-    return {str(key): offset for key, offset in value.items()} if isinstance(value, dict) else value
 
 
 def _compact(value: JsonValue) -> bytes:
@@ -238,10 +222,6 @@ def _replace(draft: PlanBuilder, path: Path, content: Table, like: Path | None) 
     draft.replace(path, raw, _why(path.stem), old=Text("replaced by the content of the database"), like=model)
 
 
-def _version(content: Table) -> Table:
-    return _NO_VERSION | _object(content.get("dataVersion"))
-
-
 def _counter(version: JsonValue) -> int:
     counter = _object(version).get("counter")
     return counter if isinstance(counter, int) else 0
@@ -290,7 +270,8 @@ def _refuse(store: Store, verified: Verified, storage: Storage) -> None:
     home = "rocksdb" if store.kind is StoreKind.ROCKSDB else "files"
     if home == storage:
         raise Refused(
-            Text("the consume queues are in {name} already", name=_name(storage)), Text("nothing has to be converted")
+            Text("the consume queues are in {name} already", name="RocksDB" if storage == "rocksdb" else "files"),
+            Text("nothing has to be converted"),
         )
     if not verified.report.clean:
         raise Refused(Text("only a store without problems is converted"), Text("run `rmqstore recover` first"))
@@ -299,18 +280,10 @@ def _refuse(store: Store, verified: Verified, storage: Storage) -> None:
         raise Refused(
             Text(
                 "{listed}: a batch queue has one unit for many messages, and RocksDB has a row for each message",
-                listed=_listed(batch),
+                listed=", ".join(batch[:_NAMED]) + ", …" * (len(batch) > _NAMED),
             ),
             Text("a broker with RocksDB delivers only the first message of each batch: keep the files"),
         )
-
-
-def _name(storage: str) -> str:
-    return "RocksDB" if storage == "rocksdb" else "files"
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + ", …" * (len(names) > _NAMED)
 
 
 # --- files → RocksDB --------------------------------------------------------------------------------------------------
