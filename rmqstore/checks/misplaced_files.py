@@ -459,7 +459,8 @@ def count_fitting(
     for message in _messages(file, body_offset):
         name = (message.topic_text, message.queue_id)
         host = host or host_text(message.store_host)
-        if message.transaction_type not in (0, TRANSACTION_COMMIT) or not _names_queues(message.topic):
+        has_queue = is_sound_topic(message.topic) and consumequeue.is_directory_name(message.topic)
+        if message.transaction_type not in (0, TRANSACTION_COMMIT) or not has_queue:
             continue
         seen += 1
         if name not in queues:
@@ -469,10 +470,6 @@ def count_fitting(
         if seen >= most:
             break
     return seen, fit, host
-
-
-def _names_queues(topic: bytes) -> bool:
-    return is_sound_topic(topic) and consumequeue.is_directory_name(topic)
 
 
 def _messages(file: MappedFile, body_offset: int) -> Iterator[Message]:

@@ -12,7 +12,6 @@ from rmqstore.brokers.rules import RUN_VERSIONS
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Severity
-from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import StoreKind
 from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
@@ -79,15 +78,13 @@ def index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     found |= as_they_are and codes.CL_CONTRADICTED in case.counts
     complete = _removes_abort(case, draft, log)
     if found or complete or log.ends_earlier or any(view.changed for view in views):
-        work = IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are)
-        if work.needed:
-            work.plan()
+        IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are).plan()
 
 
 def checkpoint(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """The times and offsets of `checkpoint`, from the last messages."""
     kept = KeptEnd(log.last_time, log.end, last_record_start(case.verified, log.end))
-    plan_checkpoint(draft, case.verified, case.options, kept, force=log.ends_earlier)
+    plan_checkpoint(draft, case.verified, case.options, kept, shrinks=log.ends_earlier)
 
 
 def config(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
@@ -210,12 +207,8 @@ def _has_problems_in_rows(case: Recovery) -> bool:
     if codes.CQ_TWO_ROCKSDB in case.counts and case.options.wants(codes.CQ_TWO_ROCKSDB):
         return True
     found = (f for f in case.verified.report.findings.listed if f.problem.of_queues and case.options.wants(f.code))
-    return case.store.light_in_rocksdb and any(_is_in_rows(case, finding) for finding in found)
-
-
-def _is_in_rows(case: Recovery, finding: Finding) -> bool:
-    name = parse_label(finding.queue)
-    return name is not None and case.store.reads_rows(name[0])
+    names = (name for finding in found if (name := parse_label(finding.queue)) is not None)
+    return case.store.light_in_rocksdb and any(case.store.reads_rows(topic) for topic, _ in names)
 
 
 def _removes_abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> bool:

@@ -134,7 +134,7 @@ class Overlay(Files):
         self._children: dict[str, list[str]] = {}
         self._folders: dict[str, tuple[str, bool]] = {}
         in_order = sorted(steps, key=lambda step: PHASES.index(type(step)))
-        aside = self._set_aside(in_order)
+        aside = {step.path: self._present(step.path) for step in in_order if isinstance(step, SetAside)}
         for step in in_order:
             self._take(step, aside)
         for place, node in self._nodes.items():
@@ -145,10 +145,6 @@ class Overlay(Files):
         self._folders.clear()
 
     # --- the steps ------------------------------------------------------------------------------------------------
-
-    def _set_aside(self, steps: Sequence[Step]) -> dict[str, _File]:
-        """Return the files that get another name, by their present path."""
-        return {step.path: self._present(step.path) for step in steps if isinstance(step, SetAside)}
 
     def _take(self, step: Step, aside: dict[str, _File]) -> None:
         place = str(absolute_path(self._root / step.path))
@@ -497,7 +493,6 @@ class _Beside:
     def __init__(self, first: FirstParts, overlay: Overlay, after: PassOptions) -> None:
         self._first, self._overlay, self._after = first, overlay, after
         self._changed: dict[tuple[str, int], bool] = {}
-        self._other_size: bool | None = None
         self._readers: dict[int, tuple[WatchedReads, WatchedReads]] = {}
 
     def is_same(self, known: BesideSplit, body_offset: int) -> bool:
@@ -530,14 +525,9 @@ class _Beside:
                 places = [store.rocksdb_directory for store in stores]
             else:
                 places = [store.root / TREE[QueueKind.SIMPLE] / topic / str(queue_id) for store in stores]
-            self._changed[key] = self._resized(stores) or any(map(self._overlay.changes, places))
+            sizes = {store.queue_file_size(QueueKind.SIMPLE) for store in stores}  # inferred from all files
+            self._changed[key] = len(sizes) > 1 or any(map(self._overlay.changes, places))
         return self._changed[key]
-
-    def _resized(self, stores: Sequence[Store]) -> bool:
-        """Return whether the plan changes the size of queue files, which is inferred from all of them."""
-        if self._other_size is None:
-            self._other_size = len({store.queue_file_size(QueueKind.SIMPLE) for store in stores}) > 1
-        return self._other_size
 
 
 def _place(split: Split) -> _Place:

@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.checks.beside.checkpoint import stale_position
-from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
-from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
-from rmqstore.repair.beside.dledger import plan_dledger
+from rmqstore.repair.beside.checkpoint import KeptEnd, fit_checkpoint, last_record_start
+from rmqstore.repair.beside.dledger import IndexPlan
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions, offset_decisions
+from rmqstore.repair.plan.recover_options import offset_decisions
 from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, parse_label, plan_queue_files
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
@@ -54,17 +53,7 @@ def plan_rebuild(
 
     Errors: UsageError; Refused without a log from which to rebuild, and if the library for RocksDB is missing.
     """
-    if part not in (CQ, ROWS_BESIDE, INDEX, CHECKPOINT, DLEDGER_INDEX):
-        raise UsageError(
-            Text("unknown part {part!r}", part=part),
-            Text(
-                "use {cq}, {index}, {checkpoint} or {dledger_index}",
-                cq=CQ,
-                index=INDEX,
-                checkpoint=CHECKPOINT,
-                dledger_index=DLEDGER_INDEX,
-            ),
-        )
+    _refuse_unknown(part)
     refuse_whole(store, verified)
     refuse_overlap(store)
     results = verified.results
@@ -94,11 +83,13 @@ def plan_rebuild(
 
         plan_beside(draft, verified, views, None, RebuildChoices())
     elif part == INDEX:
-        _index(draft, verified, views)
+        IndexRebuild(draft, verified, views, everything=True).plan()
     elif part == CHECKPOINT:
         _checkpoint(draft, verified, max(v.end for v in views))
+    elif store.dledger is not None and verified.dledger is not None:
+        IndexPlan(draft, store.dledger, views[-1]).run()
     else:
-        _dledger_index(draft, verified, views)
+        raise Refused(Text("this store has no DLedger entries"), Text("rebuild cq, index or checkpoint"))
     if part in (CQ, INDEX):
         proved.note(draft, views)
         note_contradicted(draft, verified, views)
@@ -116,6 +107,20 @@ def plan_rebuild(
     if not verified.report.clean:
         draft.facts["stays"] = unrebuilt_problems(part, verified.report, draft)
     return draft.plan(data_roots(store))
+
+
+def _refuse_unknown(part: str) -> None:
+    if part not in (CQ, ROWS_BESIDE, INDEX, CHECKPOINT, DLEDGER_INDEX):
+        raise UsageError(
+            Text("unknown part {part!r}", part=part),
+            Text(
+                "use {cq}, {index}, {checkpoint} or {dledger_index}",
+                cq=CQ,
+                index=INDEX,
+                checkpoint=CHECKPOINT,
+                dledger_index=DLEDGER_INDEX,
+            ),
+        )
 
 
 def _queues(
@@ -164,27 +169,14 @@ def _chosen(
     return wanted
 
 
-def _index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
-    index = IndexRebuild(draft, verified, views, everything=True)
-    if index.needed:
-        index.plan()
-    else:
-        index.plan_new()
-
-
-def _dledger_index(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> None:
-    if verified.dledger is None:
-        raise Refused(Text("this store has no DLedger entries"), Text("rebuild cq, index or checkpoint"))
-    plan_dledger(draft, verified, views[-1], RecoverOptions(only=(codes.DL_DATA_INDEX,)), changed=False, force=True)
-
-
 def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     last = max((r.max_time for r in verified.logs.results), default=0)
     if draft.store.checkpoint is not None:
         complete = not any(part.missing for part in verified.logs.queues.values())
         stale = complete and stale_position(draft.store, verified.logs) is not None
         kept = KeptEnd(last, end, last_record_start(verified, end), stale)
-        plan_checkpoint(draft, verified, RecoverOptions(), kept, force=True)
+        if draft.store.part is None:
+            fit_checkpoint(draft, kept)
         return
     # brokers of 5.5.0 and newer with enableAcceleratedRecovery do not start without it after a crash; others ignore it
     newer = rules_for(writer_of(draft.store).newest).logics_offset and not draft.store.rocksdb_consume_queue

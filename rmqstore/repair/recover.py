@@ -5,7 +5,6 @@ Pure: it reads the store and returns a plan. First the log is repaired, then eve
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from rmqstore.checks.problems import codes
@@ -68,37 +67,23 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
     draft.notes.extend(case.choice.notes if options.strategy else ())
     draft.decisions.extend(sizes_decisions(case.store, verified.report.findings.listed))
     if not draft.decisions:  # otherwise paths or file sizes are wrong, and so is everything read with them
-        draft.decisions.extend(_unusual(case))
+        draft.decisions.extend(damage_decisions(case.results, case.counts, options))
+        draft.decisions.extend(offset_decisions(case.results))
+        draft.decisions.extend(path_decisions(case.store, case.counts))
+        draft.decisions.extend(packed_decisions(verified.report.findings.listed))
         ends = LogEnds.of(case)
         for repair in LOG:
             ends = repair(case, draft, ends)
         log = LogAfter.of(case, draft, ends)
-        _refuse(case, log)
+        if log.ends_earlier:  # parts that are not understood would not fit it
+            refuse_unknown(case.store)
+        if log.written:
+            refuse_rows(case.store)
         for part in DERIVED:
             part(case, draft, log)
         if log.renamed and not options.strategy:
             draft.notes[:0] = case.choice.notes
     return _finished(case, draft)
-
-
-def _unusual(case: Recovery) -> Iterator[str]:
-    """Yield what the operator must decide before the plan is applied."""
-    findings = case.verified.report.findings.listed
-    yield from damage_decisions(case.results, case.counts, case.options)
-    yield from offset_decisions(case.results)
-    yield from path_decisions(case.store, case.counts)
-    yield from packed_decisions(findings)
-
-
-def _refuse(case: Recovery, log: LogAfter) -> None:
-    """Refuse a change of the log after which parts that are not understood, or not written, would not fit it.
-
-    Errors: Refused.
-    """
-    if log.ends_earlier:
-        refuse_unknown(case.store)
-    if log.written:
-        refuse_rows(case.store)
 
 
 def _finished(case: Recovery, draft: PlanBuilder) -> Plan:

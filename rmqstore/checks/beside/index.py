@@ -300,7 +300,11 @@ class _FileCheck:
             while at not in seen and 0 < at <= last and steps < _MAX_STEPS:
                 seen.add(at)
                 steps += 1
-                at = up[at] if at in up else self._prev(at)
+                if at in up:
+                    at = up[at]
+                else:
+                    unit = index_unit(self.files, self.file.path, self.slots, at)
+                    at = int(unit["prev_index"]) if unit is not None else 0
             if at == start:
                 loops += 1
                 first = first or start
@@ -309,10 +313,6 @@ class _FileCheck:
             at = index.unit_at(first, self.slots)
             self.findings.add(Finding(codes.IX_CHAIN_LOOP, "index", self.name, at, _UNIT.size, facts))
             self.bad.forget(first, loops)  # the loop is not reported as a bad unit too
-
-    def _prev(self, unit: int) -> int:
-        found = index_unit(self.files, self.file.path, self.slots, unit)
-        return int(found["prev_index"]) if found is not None else 0
 
 
 class _UnitTally:

@@ -278,19 +278,14 @@ class IndexCatalog:
                     facts["what"] = "time"
                 at = index.unit_at(unit, file.slots)
                 findings.add(Finding(code, "index", file.name, at, index.UNIT.size, facts))
-        if tally.messages and not (committed is not None and tally.first >= max(committed, self._reaches() + 1)):
+        used = [file for file in self.files if file.last]
+        last = max((file.end_phy_offset for file in used), default=-1)
+        if tally.messages and not (committed is not None and tally.first >= max(committed, last + 1)):
             facts = {"messages": tally.messages, "entries": tally.entries, "first_offset": tally.first}
             facts["last_offset"] = tally.last
-            findings.add(Finding(codes.IX_NOT_INDEXED, "index", self._file_of(tally.first), tally.first, 0, facts))
-
-    def _reaches(self) -> int:
-        """Return the offset of the last indexed message; -1 for an empty index."""
-        return max((file.end_phy_offset for file in self.files if file.last), default=-1)
-
-    def _file_of(self, offset: int) -> str:
-        """Return the name of the file that should contain the entries of a message."""
-        names = [file.name for file in self.files if file.last and file.begin_phy_offset <= offset]
-        return names[-1] if names else ""
+            names = [file.name for file in used if file.begin_phy_offset <= tally.first]
+            name = names[-1] if names else ""  # the file that should contain their entries
+            findings.add(Finding(codes.IX_NOT_INDEXED, "index", name, tally.first, 0, facts))
 
 
 _FEW = 8  # records; if more than these, and most of a chunk, are contradicted, the entries are of an unknown kind

@@ -149,7 +149,8 @@ def _split(texts: PropertyTexts, rows: I64, start: I64, length: I64) -> tuple[I6
 
 
 @cache
-def _table(size: int) -> npt.NDArray[np.uint64]:
+def _powers(size: int) -> npt.NDArray[np.uint64]:
+    """Return 31 to the power of 0 to `size` - 1, modulo 2^32."""
     out = np.ones(size, dtype=np.uint64)
     value = 1
     for i in range(1, size):
@@ -158,14 +159,9 @@ def _table(size: int) -> npt.NDArray[np.uint64]:
     return out
 
 
-def _powers(longest: int) -> npt.NDArray[np.uint64]:
-    """Return 31 to the power of 0 to at least `longest`, modulo 2^32."""
-    return _table(256 if longest < 256 else 1 << 16)
-
-
 def _finish(prefix: I64, hashed: I64, length: I64) -> I64:
     """Return the hash of prefix + text as an index stores it: the absolute value, and 0 for Integer.MIN_VALUE."""
-    power = _powers(int(length.max(initial=0)))[length]
+    power = _powers(256 if length.max(initial=0) < 256 else 1 << 16)[length]
     whole = (prefix.astype(np.uint64) * power + hashed.astype(np.uint64)) & np.uint64(_MOD)
     signed = whole.astype(np.uint32).astype(np.int32).astype(np.int64)
     out: I64 = np.abs(signed)

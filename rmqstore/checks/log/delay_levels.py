@@ -22,7 +22,6 @@ from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.javatext import parse_int
-from rmqstore.formats.message import Message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import last_nonzero
@@ -139,10 +138,6 @@ def _with_earlier(levels: DelayLevels, shown: Mapping[int, list[DelayRun]]) -> D
     return DelayLevels(levels.delays, tuple(earlier))
 
 
-def _can_be_set(delay: int) -> bool:
-    return delay > 0 and delay % _SECOND == 0
-
-
 def _level_numbers(store: Store) -> list[int]:
     entries = store.files.list(store.root / "consumequeue" / SCHEDULE_TOPIC)
     numbers = (parse_int(entry.path.name) for entry in entries)
@@ -167,7 +162,8 @@ def _stretches(store: Store, level: int) -> list[DelayRun]:
     for group in groups:
         begin, final = group[0], group[-1]
         count = final.number - begin.number + 1
-        if (count < _LEAST and len(groups) > 1) or not _can_be_set(begin.delay):
+        can_be_set = begin.delay > 0 and begin.delay % _SECOND == 0
+        if (count < _LEAST and len(groups) > 1) or not can_be_set:
             continue
         if out and out[-1].delay == begin.delay:  # the units between were damaged
             out[-1] = DelayRun(begin.delay, out[-1].units + count, out[-1].since, final.stored)
@@ -191,18 +187,10 @@ def _read(queue: MappedFileQueue, logs: list[MappedFileQueue], level: int, numbe
         return None
     offset, size, code = unit["commitlog_offset"], unit["size"], unit["tags_code"]
     for log in logs:
-        message = _message(log, offset, size)
-        if message is not None and _level(message) == level:
+        message = message_at(log, offset, min(size, _LONGEST))
+        if message is None or message.physical_offset != offset or message.topic != SCHEDULE_TOPIC.encode():
+            continue
+        delay = properties.parse_properties(message.properties).get(properties.DELAY, "")
+        if parse_int(delay) == level:
             return _DelayedUnit(number, code - message.store_timestamp, message.store_timestamp)
     return None
-
-
-def _message(log: MappedFileQueue, offset: int, size: int) -> Message | None:
-    message = message_at(log, offset, min(size, _LONGEST))
-    return message if message is not None and message.physical_offset == offset else None
-
-
-def _level(message: Message) -> int | None:
-    if message.topic != SCHEDULE_TOPIC.encode():
-        return None
-    return parse_int(properties.parse_properties(message.properties).get(properties.DELAY, ""))

@@ -64,7 +64,8 @@ def check_log(result: LogResult, findings: Findings, *, last_part: bool = True, 
                 result.finding(_codes_of(result).no_blank if at_end else zeros, run.start, run.stop - run.start)
             )
         elif run.kind is Kind.BLANK and not result.body_offset:
-            left = _left(result.queue, run)
+            file = result.queue.find(run.start)
+            left = (file.stop if file is not None else run.stop) - run.start  # even if the file was truncated within it
             if run.claimed not in (run.stop - run.start, left):
                 findings.add(
                     result.finding(codes.CL_BLANK_SIZE, run.start, left, {"claimed": run.claimed, "left": left})
@@ -96,12 +97,6 @@ def _damage(result: LogResult, i: int, wrote: int, last_part: bool) -> Finding |
         return None
     code = own.dirty_tail if run.start >= wrote and last_part else code_of(run.cause, result.body_offset)
     return result.finding(code, run.start, length, {"cause": run.cause.name.lower()})
-
-
-def _left(queue: MappedFileQueue, run: Run) -> int:
-    """Return the size that a BLANK should have: the rest of its file, even if the file was truncated within it."""
-    file = queue.find(run.start)
-    return (file.stop if file is not None else run.stop) - run.start
 
 
 def check_missing_files(result: LogResult, findings: Findings, pointing: Pointing) -> None:

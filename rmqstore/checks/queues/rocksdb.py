@@ -248,12 +248,22 @@ class RowsComparison:
                 self.facts.unreadable[files.topic, files.queue_id] = count
 
     def deleted(self) -> frozenset[Name]:
-        """Return the lite queues that a broker deleted on purpose, although the log still has their messages."""
+        """Return the lite queues that a broker deleted on purpose, and note that the log still has their messages."""
         if self._bounds is None or self._reasons:
             return frozenset()
         dispatched = self.facts.dispatched
         missing = ((name, part) for name, part in self.logs.queues.items() if name not in self._names)
-        return frozenset(name for name, part in missing if was_deleted(name[0], part.last_at, dispatched))
+        found = frozenset(name for name, part in missing if was_deleted(name[0], part.last_at, dispatched))
+        if found:
+            self.report.notes.append(
+                Text(
+                    "{queues} of the log ({some}) are not in the RocksDB: a broker deletes a lite queue that was "
+                    "not written for lite.topic.expiration, and leaves its messages in the log",
+                    queues=many(len(found), "lite queue"),
+                    some=", ".join(sorted(topic for topic, _ in found)[:3]),
+                )
+            )
+        return found
 
     def check_batches(self, batch_topics: frozenset[str]) -> None:
         """Check the rows of batch topics."""
@@ -273,16 +283,14 @@ class RowsComparison:
 
     def finish(self) -> RocksDBFacts:
         """Report rows that cannot be read, and return the facts."""
-        if self._reasons and not (self._only_light and not self._names and not self._light_in_log()):
+        has_light = self._names or any(is_lmq(topic) for topic, _ in self.logs.queues)
+        if self._reasons and (has_light or not self._only_light):
             self.facts.damaged = True
             count = sum(self.facts.unreadable.values())
             queues = ", ".join(self._unread[:_NAMED_QUEUES])
             more: dict[str, Fact] = {"messages": count, "queues": queues}
             self.report.findings.add(damaged_database(self.store, self._reasons[0], **more))
         return self.facts
-
-    def _light_in_log(self) -> bool:
-        return any(is_lmq(topic) for topic, _ in self.logs.queues)
 
 
 def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics: frozenset[str]) -> RocksDBFacts:
@@ -295,7 +303,7 @@ def check_rocksdb_queues(store: Store, logs: Logs, report: Report, batch_topics:
             Text("{where}: the RocksDB of the consume queues cannot be read: {e}", where=where, e=e)
         )
         return RocksDBFacts()
-    states = check_consume_queues(store, logs, report.findings, compared.checks(batch_topics), _deleted(compared))
+    states = check_consume_queues(store, logs, report.findings, compared.checks(batch_topics), compared.deleted())
     compared.facts.states = states
     compared.check_batches(batch_topics)
     if next(store.queue_directories(QueueKind.SIMPLE), None) is not None:
@@ -325,25 +333,9 @@ def check_files_and_light_rows(store: Store, logs: Logs, report: Report) -> Rock
         light = frozenset(name for name in logs.queues if store.reads_rows(name[0]))
         return RocksDBFacts(check_consume_queues(store, logs, report.findings, in_files, light))
     checks = chain(in_files, compared.checks())
-    states = check_consume_queues(store, logs, report.findings, checks, _deleted(compared))
+    states = check_consume_queues(store, logs, report.findings, checks, compared.deleted())
     compared.facts.states = states
     return compared.finish()
-
-
-def _deleted(compared: RowsComparison) -> frozenset[Name]:
-    """Return the lite queues that a broker deleted, with a note."""
-    found = compared.deleted()
-    if found:
-        some = ", ".join(sorted(topic for topic, _ in found)[:3])
-        compared.report.notes.append(
-            Text(
-                "{queues} of the log ({some}) are not in the RocksDB: a broker deletes a lite queue that was "
-                "not written for lite.topic.expiration, and leaves its messages in the log",
-                queues=many(len(found), "lite queue"),
-                some=some,
-            )
-        )
-    return found
 
 
 def _names_and_bounds(

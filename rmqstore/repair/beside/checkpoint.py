@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
+from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -47,29 +48,37 @@ def last_record_start(verified: Verified, end: int) -> int:
 
 
 def plan_checkpoint(
-    draft: PlanBuilder, verified: Verified, options: RecoverOptions, kept: KeptEnd, *, force: bool = False
+    draft: PlanBuilder, verified: Verified, options: RecoverOptions, kept: KeptEnd, *, shrinks: bool
 ) -> None:
-    """Add the steps for `checkpoint`, by the end of the repaired log.
+    """Add the steps for `checkpoint`, by the end of the repaired log; `shrinks`: the log ends earlier than it did.
 
-    Without a finding, it is changed only with `force`, or if the repair removes the latest message.
+    It is fitted if a finding is about it, if the log shrinks, and if the repair removes the latest message.
     """
     store = draft.store
     found = [code for code in _CODES if code in verified.report.findings.counts and options.wants(code)]
-    path, entry = store.root / "checkpoint", store.checkpoint
-    raw = store.files.read_at(path, FILE_SIZE, 0) if entry is not None and entry.regular else b""
-    old = parse_checkpoint(raw)
+    old = parse_checkpoint(_content(store))
     late = not options.only and 0 < kept.last_time < max(getattr(old, name) for name in TIMES)
     late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= kept.end)
-    if store.part is not None or not (found or ((force or late) and entry is not None)):
-        return
+    if store.part is None and (found or ((shrinks or late) and store.checkpoint is not None)):
+        fit_checkpoint(draft, kept)
+
+
+def fit_checkpoint(draft: PlanBuilder, kept: KeptEnd) -> None:
+    """Add the steps after which `checkpoint` has no value that the end of the log contradicts."""
+    store, entry, raw = draft.store, draft.store.checkpoint, _content(draft.store)
     why = Text("times and offsets taken from the log")
-    wanted = true_checkpoint(old, kept).build()
+    wanted = true_checkpoint(parse_checkpoint(raw), kept).build()
     if entry is None or entry.directory or entry.special or entry.length != FILE_SIZE:
-        draft.replace(path, wanted, why, old=Text("its size is not 4,096 bytes"))
+        draft.replace(store.root / "checkpoint", wanted, why, old=Text("its size is not 4,096 bytes"))
         return
     size = STORE_CHECKPOINT.size
     if raw[:size] != wanted[:size]:
-        draft.overwrite(path, 0, wanted[:size], why)
+        draft.overwrite(entry.path, 0, wanted[:size], why)
+
+
+def _content(store: Store) -> bytes:
+    entry = store.checkpoint
+    return store.files.read_at(entry.path, FILE_SIZE, 0) if entry is not None and entry.regular else b""
 
 
 def true_checkpoint(old: StoreCheckpoint, kept: KeptEnd) -> StoreCheckpoint:

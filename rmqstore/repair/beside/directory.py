@@ -98,7 +98,8 @@ def _plan_queue(
         own = code or own
         if not options.wants(own):
             continue
-        if odd.kind is OddKind.SPECIAL and not _is_link(draft, odd.path):
+        entry = draft.store.files.examined(odd.path) if odd.kind is OddKind.SPECIAL else None
+        if odd.kind is OddKind.SPECIAL and (entry is None or entry.link is None):
             draft.notes.append(
                 Text("{path} is a pipe, a socket or a device: move it away by hand", path=draft.path(odd.path))
             )
@@ -130,11 +131,6 @@ def _correct_length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -
             Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", Text("after the file's end"))
         )
     draft.resize(path, odd.length, size, Text("{length} bytes instead of {size}", length=odd.length, size=size))
-
-
-def _is_link(draft: PlanBuilder, path: Path) -> bool:
-    entry = draft.store.files.examined(path)
-    return entry is not None and entry.link is not None
 
 
 def _data_end(files: Files, path: Path) -> int:

@@ -37,16 +37,15 @@ def plan_dledger(
     options: RecoverOptions,
     *,
     changed: bool,
-    force: bool = False,
 ) -> None:
-    """Add the steps. `changed`: the plan changes entries; `force`: compare the index even without a finding."""
+    """Add the steps. `changed`: the plan changes entries."""
     files = draft.store.dledger
     if files is None:
         return
     counts = verified.report.findings.counts
     stray = any(path.startswith(draft.path(files.directory / "index")) for path in draft.gone)
     wanted = [code for code in (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST) if code in counts and options.wants(code)]
-    if wanted or changed or stray or force:
+    if wanted or changed or stray:
         last = IndexPlan(draft, files, view).run()
     else:
         entries = view.result.entries

@@ -233,7 +233,7 @@ def probe_in_place(touched: Touched, *, torn: bool) -> Status:
         found = fingerprint_range(path, step.at, step.length)
         if found == meta.after:
             return Status.AFTER
-        if found == _before_hash(touched):
+        if found == fingerprint(data for _, data in touched.log.before(touched.images)):
             return Status.BEFORE
         return Status.MIXED if torn and _is_mixture(touched, step.length) else Status.FOREIGN
     if size == step.to_size:
@@ -247,10 +247,6 @@ def probe_in_place(touched: Touched, *, torn: bool) -> Status:
         return Status.BEFORE
     low, high = sorted((step.from_size, step.to_size))
     return Status.MIXED if torn and low <= size <= high and _is_mixture(touched, size - low) else Status.FOREIGN
-
-
-def _before_hash(touched: Touched) -> str:
-    return fingerprint(data for _, data in touched.log.before(touched.images))
 
 
 def _is_mixture(touched: Touched, length: int) -> bool:
@@ -716,18 +712,11 @@ def undo_batch(work: ApplyWork, number: int) -> None:
         for step_number in reversed(work.batches[number]):
             step = work.plan.steps[step_number]
             path = work.paths.locate(step.path)
-            if isinstance(step, MoveIn):
-                staged = work.waiting(step_number)
-                if status_of(staged) is None:
-                    files.move(path, staged)
-                else:
-                    files.moved(path, staged)
-            elif isinstance(step, MoveOut):
-                kept = work.waiting(step_number)
-                if status_of(kept) is not None:
-                    files.move(kept, path)
-                else:
-                    files.moved(kept, path)
+            if isinstance(step, MoveIn | MoveOut):
+                waiting = work.waiting(step_number)
+                source, target = (path, waiting) if isinstance(step, MoveIn) else (waiting, path)
+                undone = (status_of(waiting) is not None) == isinstance(step, MoveIn)
+                (files.moved if undone else files.move)(source, target)
             else:
                 descriptor = files.descriptor(path, batch.metas[step_number])
                 if isinstance(step, Truncate | Extend):

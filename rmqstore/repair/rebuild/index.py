@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -112,20 +111,12 @@ class IndexRebuild:
                 bad.add(file.name)
         return bad & names
 
-    @property
-    def needed(self) -> bool:
-        """Whether any file may be wrong."""
-        return bool(self.bad)
-
     def plan(self) -> None:
-        """Add the steps."""
+        """Add the steps for the files that may be wrong; with `everything`, a store without files gets all."""
         tag_keys = self._tag_keys()
-        for segment in self._segments():
+        new = [IndexFileRun((), None, None)] if self.everything else []
+        for segment in self._segments() if self.bad else new:
             self._segment(segment, tag_keys)
-
-    def plan_new(self) -> None:
-        """Create all files of a store that has none."""
-        self._segment(IndexFileRun((), None, None), self._tag_keys())
 
     def _segments(self) -> Iterator[IndexFileRun]:
         known = {f.name: f for f in self.catalog.files}
@@ -170,7 +161,8 @@ class IndexRebuild:
         for view in self.views:
             if view.end <= start or view.queue.start > stop:
                 continue
-            late += [(at, _as_stored(self.kept[at])) for at in kept.tolist() if _within(at, view, start, stop)]
+            low, high = max(start, view.queue.start), min(stop + 1, view.end, view.queue.stop)
+            late += [(at, _as_stored(self.kept[at])) for at in kept.tolist() if low <= at < high]
             for columns in view.chunks(start=start - view.body_offset if start else 0):
                 if int(columns.offset[0]) > stop:
                     break
@@ -241,12 +233,10 @@ class _Writer:
         else:
             if old is not None:
                 work.draft.discard(old.path, WHY)
-            work.draft.create(work.folder / name, size, self.content, WHY, self._like())
+            like = next((e.path for e in work.store.index_files if e.path.name not in work.bad), None)
+            work.draft.create(work.folder / name, size, self.content, WHY, like)
         self.builder = IndexFileBuilder(work.slots, work.units, (builder.end_phy_offset, builder.end_timestamp))
         self.content = ScratchContent(work.scratch)
-
-    def _like(self) -> Path | None:
-        return next((e.path for e in self.work.store.index_files if e.path.name not in self.work.bad), None)
 
     def _name(self, begin: int) -> str:
         """Return a file's old name, or a new one after the preceding file: names determine the order of files."""
@@ -291,8 +281,3 @@ def _as_stored(message: Contradicted) -> tuple[I64, I64, I64]:
     """Return the entries that a message has in the index, regardless of its properties."""
     hashes = np.array(message.hashes, dtype=np.int64)
     return np.full(len(hashes), message.offset), np.full(len(hashes), message.store_timestamp), hashes
-
-
-def _within(offset: int, view: RepairedLog, start: int, stop: int) -> bool:
-    """Return whether a record is in [start, stop] and in the log of a view."""
-    return start <= offset <= stop and view.queue.start <= offset < min(view.end, view.queue.stop)

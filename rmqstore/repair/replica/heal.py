@@ -67,11 +67,16 @@ def plan_with_replicas(
 def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: VerifyOptions | None) -> Plan:
     """Plan to take these bytes, and to repair what is then left. Arguments and errors: as `plan_with_replicas`."""
     healed = build(work.store, sources.taken)
-    after = _examine_healed(healed.store, work.verified, how or VerifyOptions())
+    how, known = how or VerifyOptions(), work.verified.known
+    if how.units is None and isinstance(known, FirstParts):
+        after = examine_again(healed.store, how, known)
+    else:  # the units of all messages are wanted
+        after = examine(healed.store, how)
     damaged = judge(after, sources.taken)
     plan = plan_recovery(healed.store, after, options)
     names = PlanBuilder(work.store)
-    whole = merged(plan, healed, names, Text("the original bytes, from {names}", names=_names(sources)))
+    replicas = " and ".join(dict.fromkeys(taken.replica.name for taken in sources.taken))
+    whole = merged(plan, healed, names, Text("the original bytes, from {names}", names=replicas))
     notes = first_notes([*work.notes, *sources.notes])
     if damaged:
         places = first_few([f"{at:,}" for at in damaged])
@@ -80,13 +85,6 @@ def plan_healing(work: Healing, sources: Sources, options: RecoverOptions, how: 
         )
     facts: dict[str, Json] = {**plan.facts, FACT: _facts(healed, sources, work)}
     return replace(whole, notes=(*notes, *plan.notes), facts=facts)
-
-
-def _examine_healed(healed: Store, verified: Verified, how: VerifyOptions) -> Verified:
-    """Examine the healed store: all of it if the units of its messages are wanted, else only what has changed."""
-    if how.units is not None or not isinstance(verified.known, FirstParts):
-        return examine(healed, how)
-    return examine_again(healed, how, verified.known)
 
 
 class Healing:
@@ -297,10 +295,6 @@ class Healing:
                 replicas=self.replicas[0].name,
             )
         return text
-
-
-def _names(sources: Sources) -> str:
-    return " and ".join(dict.fromkeys(taken.replica.name for taken in sources.taken))
 
 
 def _facts(healed: HealedStore, sources: Sources, work: Healing) -> dict[str, Json]:

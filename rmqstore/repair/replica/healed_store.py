@@ -182,7 +182,11 @@ def merged(plan: Plan, healed: HealedStore, names: PlanBuilder, why: str) -> Pla
     by_name = {names.name(file.path): file for file in healed.files}
     gone = {s.path for s in plan.steps if isinstance(s, Discard)}
     steps: list[Step] = [_with_model(s, by_name, names) for s in plan.steps if s.path not in by_name]
-    steps += [_real(s, by_name[s.path]) for s in plan.steps if _is_left(s, by_name.get(s.path))]
+    for step in plan.steps:
+        file = by_name.get(step.path)
+        if isinstance(step, Discard) and file is not None and file.length is not None:  # not only from the replicas
+            expect = readable(file.path, partial(fingerprint_entry, file.path))
+            steps.append(replace(step, expect=expect, length=file.length))
     final = Overlay(healed.store.files, [s for s in plan.steps if s.path in by_name], names.root)
     for name, file in by_name.items():
         if name not in gone:
@@ -198,18 +202,6 @@ def _with_model(step: Step, by_name: Mapping[str, HealedFile], names: PlanBuilde
     if file is None or file.length is not None or not isinstance(step, Create):
         return step
     return replace(step, like=names.name(file.like) if file.like is not None else None)
-
-
-def _is_left(step: Step, file: HealedFile | None) -> bool:
-    """Return whether a step discards a file that the store has, not one that only the replicas' bytes create."""
-    return isinstance(step, Discard) and file is not None and file.length is not None
-
-
-def _real(step: Step, file: HealedFile) -> Step:
-    """Return the same step for the real file."""
-    assert isinstance(step, Discard)
-    expect = readable(file.path, partial(fingerprint_entry, file.path))
-    return replace(step, expect=expect, length=file.length or 0)
 
 
 def _saved(span: SavedSpan, file: HealedFile | None) -> SavedSpan | None:

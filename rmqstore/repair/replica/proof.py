@@ -95,7 +95,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     """
     _refuse_other_sizes(log, replica)
     near = {at for place in places for at in place.span} | {replica.last_sound(log.body_offset, log.wrote)}
-    spans = {*_samples(log), *(span for at in near for span in _around(log, at))}
+    spans = {*_samples(log), *(span for at in near for span in (*last_before(log, at), *first_behind(log, at)))}
     found: dict[_State, list[Span]] = {state: [] for state in _State}
     for span in sorted(filter(wanted, spans)):
         found[_state(log, replica, span)].append(span)
@@ -219,11 +219,6 @@ def _samples(log: LogResult) -> Iterator[Span]:
     for file in files[::step]:
         yield from first_behind(log, file.start)
     yield from last_before(log, log.wrote)
-
-
-def _around(log: LogResult, at: int) -> Iterator[Span]:
-    yield from last_before(log, at)
-    yield from first_behind(log, at)
 
 
 _EPOCHS = "epochFileCheckpoint"
