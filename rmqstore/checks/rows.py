@@ -332,7 +332,7 @@ def missing_index_rows(logs: Logs, rows: MessageRows, counts: IndexCounts) -> It
 
 
 @dataclass(slots=True)
-class _Indexed:
+class _IndexedRecords:
     """The offsets and the store times (ms) of messages that an index contains."""
 
     offsets: list[Offsets] = field(default_factory=list)
@@ -340,7 +340,7 @@ class _Indexed:
 
 
 def _missing_of_file(rows: MessageRows, file: MappedFile, body_offset: int, low: int, high: int) -> Iterator[IndexRow]:
-    wanted = _Indexed()
+    wanted = _IndexedRecords()
     for columns in _records(file, body_offset):
         chosen = _indexed(columns) & (columns.offset >= low) & (columns.offset <= high)
         wanted.offsets.append(columns.offset[chosen])

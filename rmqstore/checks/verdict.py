@@ -53,7 +53,7 @@ _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was
 _NO_DLEDGER = Text("would not read the DLedger log: DLedger mode came with 4.5.1")
 
 
-def _row(forecast: StartForecast, answer: _Answer) -> VersionRange:
+def _row(forecast: StartForecast, answer: _StartVerdict) -> VersionRange:
     """Return what one version would do, as a range of this version alone."""
     words, left = _without_subject(answer.sentence, forecast.version), answer.left
     if not forecast.starts:
@@ -345,7 +345,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _StartVerdict:
     """What a start would do to the messages. `taken`: messages that it takes from consumers.
 
     `newer`: formats that this version cannot read; `unserved`: messages that wait for a service that it lacks.
@@ -358,7 +358,7 @@ class _Answer:
     taken: int
 
 
-def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: StartForecast) -> _Answer:
+def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: StartForecast) -> _StartVerdict:
     """Return what the start of one version would do, by its forecast and by what the checks found."""
     report, misplaced = verified.report, verified.misplaced
     exceptions = ""
@@ -403,7 +403,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
     taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
-    return _Answer(sentence, left, newer, unserved, taken)
+    return _StartVerdict(sentence, left, newer, unserved, taken)
 
 
 def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:

@@ -102,7 +102,7 @@ class ConfigFacts:
     databases: dict[str, str] = field(default_factory=dict)
 
 
-class _Read(NamedTuple):
+class _ConfigFile(NamedTuple):
     """One file of a pair: `problem` is None if the file is sound."""
 
     condition: str
@@ -228,7 +228,7 @@ class _ConfigCheck:
         return {name: table for name, table in loaded if table is not None}
 
     def pair(
-        self, directory: Path, name: str, read: Callable[[Files, Path, ConfigFacts], _Read]
+        self, directory: Path, name: str, read: Callable[[Files, Path, ConfigFacts], _ConfigFile]
     ) -> dict[str, JsonValue] | None:
         """Check a file and its .bak, and return the value that a broker would load; None if it loads none.
 
@@ -255,7 +255,7 @@ class _ConfigCheck:
         self.findings.add(Finding(code, queue, name, own.position, own.length, facts))
         return bak.value
 
-    def _syntax(self, queue: str, name: str, read: _Read) -> None:
+    def _syntax(self, queue: str, name: str, read: _ConfigFile) -> None:
         """Report a text that the JSON reader of some versions rejects."""
         rejected = {r: s for r in JsonReader if read.text is not None and (s := read.text.rejected_by(r)) is not None}
         if read.text is None or not rejected:
@@ -281,34 +281,34 @@ def _bytes(files: Files, path: Path, facts: ConfigFacts) -> bytes | str:
     return raw
 
 
-def _read_json(files: Files, path: Path, facts: ConfigFacts) -> _Read:
+def _read_json(files: Files, path: Path, facts: ConfigFacts) -> _ConfigFile:
     raw = _bytes(files, path, facts)
     if isinstance(raw, str):
-        return _Read(raw, raw)
+        return _ConfigFile(raw, raw)
     try:
         text = parse_config_text(raw)
         table = object_of(text.value)
         wrong = wrong_type(path.name, table) or null_table(path.name, table)
         if wrong:
-            return _Read(ConfigState.BROKEN, wrong, 0, len(raw))
-        return _Read(ConfigState.SOUND, None, 0, len(raw), table, text)
+            return _ConfigFile(ConfigState.BROKEN, wrong, 0, len(raw))
+        return _ConfigFile(ConfigState.SOUND, None, 0, len(raw), table, text)
     except ConfigJsonError as e:
-        return _Read(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
+        return _ConfigFile(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
 
 
-def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _Read:
+def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _ConfigFile:
     raw = _bytes(files, path, facts)
     if isinstance(raw, str):
-        return _Read(raw, raw)
+        return _ConfigFile(raw, raw)
     from rmqstore.formats import controller
 
     epoch = path.name.startswith("epochFileCheckpoint")
     faults = controller.parse_epoch_file(raw).faults if epoch else controller.parse_broker_identity(raw).faults
     if not faults:
-        return _Read(ConfigState.SOUND, None, 0, len(raw), {})
+        return _ConfigFile(ConfigState.SOUND, None, 0, len(raw), {})
     nul = raw and not raw.strip(b"\0")
     condition = ConfigState.EMPTY if not raw.strip() else ConfigState.NUL_FILLED if nul else ConfigState.BROKEN
-    return _Read(condition, joined(faults, "; "), 0, len(raw))
+    return _ConfigFile(condition, joined(faults, "; "), 0, len(raw))
 
 
 _RETRY, _DEAD = "%RETRY%", "%DLQ%"

@@ -72,7 +72,7 @@ class IndexFile:
         return self.files.read_at(self.path, count * UNIT.size, unit_at(first, self.slots))
 
 
-class Entries(NamedTuple):
+class IndexEntries(NamedTuple):
     """Index entries as columns: file number, unit number, log offset, key hash and time field (s). Shape: (n,) each."""
 
     number: I64
@@ -102,7 +102,7 @@ def _find(values: I64, ordered: I64) -> tuple[I64, Bool]:
     return at, ordered[at] == values if len(ordered) else np.zeros(len(values), np.bool_)
 
 
-def _count(table: dict[int, tuple[int, int, int]], hit: Bool, entries: Entries) -> None:
+def _count(table: dict[int, tuple[int, int, int]], hit: Bool, entries: IndexEntries) -> None:
     """Add the entries selected by a mask, file by file."""
     if not hit.any():
         return
@@ -150,7 +150,7 @@ class IndexCatalog:
         keys: Keys,
         tally: IndexTally,
         columns: Columns | None = None,
-        seen: Callable[[int, int, Entries, bool], None] | None = None,
+        seen: Callable[[int, int, IndexEntries, bool], None] | None = None,
     ) -> None:
         """Compare the entries that point into [start, stop) with those that the messages there should have.
 
@@ -170,7 +170,7 @@ class IndexCatalog:
         entries, _ = self.entries(lo, hi)
         return entries.offset, entries.key_hash
 
-    def digest(self, entries: Entries, whole: bool) -> bytes:
+    def digest(self, entries: IndexEntries, whole: bool) -> bytes:
         """Return a digest of the result of `entries`, with the names and begin times of the files."""
         number, *columns = entries
         digest = hashlib.blake2b(b"\1" if whole else b"\0", digest_size=16)
@@ -184,7 +184,7 @@ class IndexCatalog:
         return digest.digest()
 
     def _check(
-        self, lo: int, entries: Entries, whole: bool, messages: tuple[Keys, Columns | None], tally: IndexTally
+        self, lo: int, entries: IndexEntries, whole: bool, messages: tuple[Keys, Columns | None], tally: IndexTally
     ) -> None:
         keys, columns = messages
         have = (entries.offset - lo) << 31 | entries.key_hash
@@ -213,7 +213,7 @@ class IndexCatalog:
         if len(absent):
             tally.add_missing(len(np.unique(absent)), len(absent), int(absent.min()), int(absent.max()))
 
-    def _late(self, time: I64, found: Bool, entries: Entries, tally: IndexTally) -> None:
+    def _late(self, time: I64, found: Bool, entries: IndexEntries, tally: IndexTally) -> None:
         """Count `found` entries with another time than that of their message (`time`, ms)."""
         wanted = time_diffs(self.files, entries.number[found], time)
         late = np.zeros(len(found), dtype=np.bool_)
@@ -221,7 +221,7 @@ class IndexCatalog:
         late[found] = (entries.diff[found] != wanted) & (entries.unit[found] != 1)
         _count(tally.late, late, entries)
 
-    def entries(self, lo: int, hi: int) -> tuple[Entries, bool]:
+    def entries(self, lo: int, hi: int) -> tuple[IndexEntries, bool]:
         """Return all entries that point into [lo, hi).
 
         The second value is False if a file has expired or is no longer readable: then no entry counts as missing.
@@ -230,7 +230,7 @@ class IndexCatalog:
             self._table = np.array(self._blocks, dtype=np.int64).reshape(-1, 5)
         table = self._table
         rows = np.flatnonzero((table[:, 3] < hi) & (table[:, 4] >= lo))
-        parts: list[Entries] = []
+        parts: list[IndexEntries] = []
         whole = True
         for number, first, count, _, _ in table[rows].tolist():
             file = self.files[number]
@@ -242,10 +242,10 @@ class IndexCatalog:
             if len(inside):
                 hashes = units["key_hash"][inside].astype(np.int64)
                 diff = units["time_diff"][inside].astype(np.int64)
-                parts.append(Entries(np.full(len(inside), number), inside + first, offset[inside], hashes, diff))
+                parts.append(IndexEntries(np.full(len(inside), number), inside + first, offset[inside], hashes, diff))
         if not parts:
-            return Entries(*[np.empty(0, dtype=np.int64)] * 5), whole
-        return Entries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
+            return IndexEntries(*[np.empty(0, dtype=np.int64)] * 5), whole
+        return IndexEntries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
 
     def check_end(self, wrote: int, findings: Findings) -> None:
         """Report each file with entries that point to the end of the log (`wrote`, bytes) or beyond it."""
@@ -293,7 +293,7 @@ _STEPS = 100_000  # along chains, for one chunk
 
 
 def contradicted(
-    files: Sequence[IndexFile], entries: Entries, loose: Bool, columns: Columns
+    files: Sequence[IndexFile], entries: IndexEntries, loose: Bool, columns: Columns
 ) -> dict[int, Contradicted]:
     """Return the records that entries prove to be damaged, by offset.
 

@@ -337,11 +337,11 @@ class QueueComparison:
         if self.stored is not None and laid.units is not None:
             for name, a, b in zip(self._names, laid.starts, laid.starts[1:], strict=False):
                 if a < b:
-                    comparison = _Comparison(self.stored, name, self.parts[name], self.levels, self.findings)
+                    comparison = _UnitComparison(self.stored, name, self.parts[name], self.levels, self.findings)
                     comparison.compare(laid.index[a:b], laid.offset[a:b], laid.units[a:b])
 
 
-class _Comparison:
+class _UnitComparison:
     """Compares messages of one queue with its units."""
 
     def __init__(

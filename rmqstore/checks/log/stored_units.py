@@ -29,7 +29,7 @@ from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.checks.index.catalog import Entries, IndexCatalog
+    from rmqstore.checks.index.catalog import IndexCatalog, IndexEntries
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
 
@@ -203,7 +203,7 @@ class WatchedReads:
         """Like `UnitReader.file_of`."""
         return self._units.file_of(topic, queue_id, at) if self._units is not None else ""
 
-    def index(self, low: int, high: int, entries: Entries, whole: bool) -> None:
+    def index(self, low: int, high: int, entries: IndexEntries, whole: bool) -> None:
         """Note that the index entries of [low, high) were read; the last two are from `IndexCatalog.entries`."""
         self._seen.index.append((low, high))
         if self._hashes and self._catalog is not None:

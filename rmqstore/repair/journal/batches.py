@@ -255,7 +255,7 @@ def _is_mixture(touched: Touched, length: int) -> bool:
 
     step = touched.step
     after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
-    before = _Before(touched.log.before(touched.images))
+    before = _BeforeImages(touched.log.before(touched.images))
     at, stop = step.at, step.at + length
     for piece in read_runs(touched.path, at, length):
         if isinstance(piece, int) and after is None:  # undoing a truncate extends the file with a hole first
@@ -273,7 +273,7 @@ def _is_mixture(touched: Touched, length: int) -> bool:
     return at == stop
 
 
-class _Before:
+class _BeforeImages:
     """Reads before-images in the order of their positions; zeros where there is none."""
 
     def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:

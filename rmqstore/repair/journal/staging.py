@@ -255,7 +255,7 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     """
     disk = folder.disk
     staged: dict[int, Staged] = {}
-    written = _Written(disk)
+    written = _NewFiles(disk)
     try:
         for number, step in enumerate(plan.steps):
             target = folder.staged(number)
@@ -282,7 +282,7 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     disk.fsync_directory(folder.path)
 
 
-def _save_spans(plan: Plan, paths: PlanPaths, folder: JournalFolder, written: _Written) -> None:
+def _save_spans(plan: Plan, paths: PlanPaths, folder: JournalFolder, written: _NewFiles) -> None:
     if plan.spans:
         saved = folder.path / LOST_FOUND
         folder.disk.make_directory(saved)
@@ -292,7 +292,7 @@ def _save_spans(plan: Plan, paths: PlanPaths, folder: JournalFolder, written: _W
             written.add(saved / span.name, pieces, span.length, None)
 
 
-class _Written:
+class _NewFiles:
     """New files, which are made durable in groups; `finish` makes the last ones durable."""
 
     def __init__(self, disk: Disk) -> None:

@@ -142,7 +142,7 @@ class IndexRebuild:
         skip = _entries_at(before, start, from_end=True) if before is not None else 0
         taken = _entries_at(behind, stop, from_end=False) if behind is not None else 0
         previous = (before.end_phy_offset, before.end_timestamp) if before is not None else (0, 0)
-        writer = _Writer(self, list(segment.names), previous, before.name if before is not None else "")
+        writer = _IndexFiles(self, list(segment.names), previous, before.name if before is not None else "")
         for offset, time, hashes in self._keys(start, stop, tag_keys):
             first, last = 0, len(offset)
             if skip and last:
@@ -191,7 +191,7 @@ class IndexRebuild:
         return indexes_tags(self.store, self.logs, files, self.slots)
 
 
-class _Writer:
+class _IndexFiles:
     """Fills files one after the other, and adds a step for each."""
 
     def __init__(self, work: IndexRebuild, names: list[str], previous: tuple[int, int], after: str) -> None:

@@ -60,7 +60,7 @@ _BORDERS = 3  # borders of files at which other file sizes are proved
 _SAMPLES = 64  # files of which the first records are compared
 
 
-class _State(Enum):
+class _Agreement(Enum):
     EQUAL = 1
     DIFFERENT = 2
     NOTHING = 3  # no good record of the replica starts there
@@ -96,15 +96,15 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     _refuse_other_sizes(log, replica)
     near = {at for place in places for at in place.span} | {replica.last_sound(log.body_offset, log.wrote)}
     spans = {*_samples(log), *(span for at in near for span in (*last_before(log, at), *first_behind(log, at)))}
-    found: dict[_State, list[Span]] = {state: [] for state in _State}
+    found: dict[_Agreement, list[Span]] = {state: [] for state in _Agreement}
     for span in sorted(filter(wanted, spans)):
-        found[_state(log, replica, span)].append(span)
-    equal, different = found[_State.EQUAL], found[_State.DIFFERENT]
+        found[_agreement(log, replica, span)].append(span)
+    equal, different = found[_Agreement.EQUAL], found[_Agreement.DIFFERENT]
     if (
         not equal
         and replica.own
         and not different
-        and not any(_inside(replica, log.body_offset, span) for span in found[_State.NOTHING])
+        and not any(_inside(replica, log.body_offset, span) for span in found[_Agreement.NOTHING])
     ):
         return Proof(0, log.queue.start, None)  # the log has no record of this file left; other files may prove it
     if not equal:
@@ -114,15 +114,15 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     until = equal[-1][1]
     behind = next((start for start, _ in different if start >= until), None)
     if behind is None:  # after a divergence, few records of the two logs start at the same offset
-        rest = (span for span in found[_State.NOTHING] if span[0] >= until)
+        rest = (span for span in found[_Agreement.NOTHING] if span[0] >= until)
         behind = next((span[0] for span in rest if _inside(replica, log.body_offset, span)), None)
     if behind is None:
         return Proof(len(equal), until, None)
     for span in records_between(log, until, behind):
-        state = _state(log, replica, span) if wanted(span) else _State.NOTHING
-        if state is _State.DIFFERENT:
+        state = _agreement(log, replica, span) if wanted(span) else _Agreement.NOTHING
+        if state is _Agreement.DIFFERENT:
             return Proof(len(equal), until, span[0])
-        if state is _State.EQUAL:
+        if state is _Agreement.EQUAL:
             until = span[1]
     return Proof(len(equal), until, behind)
 
@@ -199,12 +199,12 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
     )
 
 
-def _state(log: LogResult, replica: Replica, span: Span) -> _State:
+def _agreement(log: LogResult, replica: Replica, span: Span) -> _Agreement:
     start, stop = span
     own = log.queue.pread(stop - start, start)
     if len(own) == stop - start and own == replica.bytes_at(log.body_offset, start, stop):
-        return _State.EQUAL
-    return _State.DIFFERENT if replica.sound_record(log.body_offset, start) else _State.NOTHING
+        return _Agreement.EQUAL
+    return _Agreement.DIFFERENT if replica.sound_record(log.body_offset, start) else _Agreement.NOTHING
 
 
 def _inside(replica: Replica, body_offset: int, span: Span) -> bool:

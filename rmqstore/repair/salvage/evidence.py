@@ -233,7 +233,7 @@ class Known:
     notes: list[str] = field(default_factory=list)
 
 
-class Ranges:
+class OffsetRanges:
     """Sorted, disjoint ranges of global offsets, with fast tests for points."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -302,11 +302,11 @@ class Evidence:
         return (*self._unit_rows(), *self._queue_rows())
 
     @cached_property
-    def _outside(self) -> Ranges:
+    def _outside(self) -> OffsetRanges:
         """Return all ranges of the logs without good records, and files that are missing between two logs."""
         runs = (run for log in self.logs.results for run in log.tiling if run.kind is not Kind.RECORDS)
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.logs.results))
-        return Ranges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
+        return OffsetRanges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
 
     @cached_property
     def _by_start(self) -> dict[int, list[Testimony]]:
@@ -318,7 +318,7 @@ class Evidence:
 
     def about(self, spans: Sequence[tuple[int, int]]) -> Known:
         """Return what the rows say about half-open spans of global offsets without a good record."""
-        known, ranges = Known(), Ranges(spans)
+        known, ranges = Known(), OffsetRanges(spans)
         if not spans:
             return known
         for offset in sorted(self._by_start):
@@ -328,7 +328,7 @@ class Evidence:
         self._assign_light(known, ranges)
         return known
 
-    def add_ends(self, known: Known, ranges: Ranges, *, without: Collection[Name] = ()) -> None:
+    def add_ends(self, known: Known, ranges: OffsetRanges, *, without: Collection[Name] = ()) -> None:
         """Add messages after the last good one of a queue that a consumer has read, and that are therefore lost."""
         end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
         names = set(self.open_ends(known, ranges)).difference(without)
@@ -363,7 +363,7 @@ class Evidence:
             lost = (number for number in read if number not in there)
             known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in lost]
 
-    def open_ends(self, known: Known, ranges: Ranges) -> tuple[Name, ...]:
+    def open_ends(self, known: Known, ranges: OffsetRanges) -> tuple[Name, ...]:
         """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
         named = {e.slot.name for e in known.at.values() if not e.inferred}
         last = ranges.starts[-1] if ranges.starts else -1
@@ -467,7 +467,7 @@ class Evidence:
                     Text("consumers of {topic}/{queue_id}", topic=topic, queue_id=queue_id),
                 )
 
-    def _add_gaps(self, known: Known, ranges: Ranges) -> None:
+    def _add_gaps(self, known: Known, ranges: OffsetRanges) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[Name, set[int]] = {}
         elsewhere = self.logs.misfiled.units | self.corrected
@@ -504,7 +504,7 @@ class Evidence:
 
     # --- light message queues -------------------------------------------------------------------------------------
 
-    def _assign_light(self, known: Known, ranges: Ranges) -> None:
+    def _assign_light(self, known: Known, ranges: OffsetRanges) -> None:
         """Assign each message to which only light message queues point to a queue that lacks messages there.
 
         They get its last missing queue offsets, and the others come before them, if they fit. If several queues lack
@@ -646,7 +646,7 @@ def _merge(known: Known, offset: int, rows: Sequence[Testimony]) -> None:
         known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, values[SIZE])
 
 
-def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: Ranges) -> Iterator[tuple[int, int, int, int]]:
+def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> Iterator[tuple[int, int, int, int]]:
     """Yield (queue offset, offset, size, tags code) of units that point into the ranges and have no good message.
 
     Only those count that are in order between units that agree with their messages.
@@ -734,7 +734,7 @@ def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[
             yield max(low, start), min(high, stop)
 
 
-def _batch_rows(files: ConsumeQueueFiles, ranges: Ranges) -> Iterator[Testimony]:
+def _batch_rows(files: ConsumeQueueFiles, ranges: OffsetRanges) -> Iterator[Testimony]:
     for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
         offset = chunk.units["commitlog_offset"].astype(np.int64)
         hit = ranges.mask(offset) & (chunk.units["size"] > 0) & (chunk.units["batch_size"] > 0)

@@ -26,7 +26,7 @@ from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
-from rmqstore.repair.salvage.evidence import Evidence, Known, Name, QueueSlot, Ranges
+from rmqstore.repair.salvage.evidence import Evidence, Known, Name, OffsetRanges, QueueSlot
 from rmqstore.repair.salvage.layout import SpanLayout
 from rmqstore.repair.salvage.places import Damage, find_damage, framed_records
 from rmqstore.repair.salvage.solve import reach
@@ -161,7 +161,7 @@ def _may_hide_queues(evidence: Evidence, damage: Damage) -> bool:
 
 def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int, int]], known: set[Slot]) -> None:
     """Count the messages in missing files that a plan leaves missing, except those that are `known` already."""
-    about, ranges = evidence.about(spans), Ranges(spans)
+    about, ranges = evidence.about(spans), OffsetRanges(spans)
     evidence.add_ends(about, ranges)
     slots = [*(expected.slot for expected in about.at.values()), *(slot for _, _, slot in about.between)]
     new = {slot.key: slot for slot in slots if slot.key not in known}
@@ -197,7 +197,7 @@ def damage_behind(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
     spans = [(d.start, d.stop) for d in find_damage(log, end=end) if d.stop > cut]
     if not spans:
         return ledger
-    known, ranges = evidence.about(spans), Ranges(spans)
+    known, ranges = evidence.about(spans), OffsetRanges(spans)
     evidence.add_ends(known, ranges)
     slots = {at: expected.slot for at, expected in known.at.items()}
     for at, slot in _framed(log, cut).items():
@@ -310,7 +310,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     places = set(units[1, light].tolist()) | _entries_behind(evidence, log)
     if gone:
         places |= evidence.indexed(floor, _indexed_up_to(evidence))
-    named = Ranges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
+    named = OffsetRanges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
     places = {at for at in places - framed.keys() if at >= floor and at not in named}
     consumed = _consumed(ledger, evidence, log, floor) if gone else 0
     ledger.unknown = max(0, len(places) - consumed)
@@ -323,7 +323,7 @@ def _count_after_stale(ledger: Ledger, evidence: Evidence, log: LogResult) -> No
     if not _units_gone(evidence, log.wrote):
         return
     old = [(run.start, run.stop) for run in log.tiling if run.kind is Kind.RECORDS and run.start >= log.wrote]
-    entries, ranges = evidence.indexed(log.wrote, _indexed_up_to(evidence)), Ranges(old)
+    entries, ranges = evidence.indexed(log.wrote, _indexed_up_to(evidence)), OffsetRanges(old)
     ledger.unknown = sum(at not in ranges for at in entries)
     if ledger.unknown:
         ledger.at_least = True
@@ -345,7 +345,7 @@ def _units_gone(evidence: Evidence, floor: int) -> bool:
         later = _checkpoint_knows_more(evidence) or evidence.indexed(floor, _indexed_up_to(evidence))
         if not later or evidence.logs.grows:
             return False
-    return bool(evidence.open_ends(Known(), Ranges([(floor, floor + _FAR)])))
+    return bool(evidence.open_ends(Known(), OffsetRanges([(floor, floor + _FAR)])))
 
 
 def _indexed_up_to(evidence: Evidence) -> int:
@@ -496,10 +496,10 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
     """Count consumed messages without a unit, in queues that do not end in damage before the log's end."""
     logs = evidence.logs
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
-    without = {*evidence.open_ends(Known(), Ranges(spans))}
+    without = {*evidence.open_ends(Known(), OffsetRanges(spans))}
     without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are uncertain
     known = Known()
-    evidence.add_ends(known, Ranges([(floor, floor + _FILES * log.queue.file_size)]), without=without)
+    evidence.add_ends(known, OffsetRanges([(floor, floor + _FILES * log.queue.file_size)]), without=without)
     for _, _, slot in known.between:
         ledger.add(slot)
     ledger.notes.extend(known.notes)

@@ -35,7 +35,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Create, Extend, Span, Step
 from rmqstore.repair.salvage.candidates import Restored
-from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, QueueSlot, Ranges, key_of
+from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, OffsetRanges, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
 from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, number_entries, place
@@ -518,7 +518,7 @@ class _Salvage:
         framed.fixes = {at: fix for at, fix in framed.fixes.items() if not self._is_link(fix.log.queue.find(at))}
         evidence.corrected = framed.slots()
         spans = [(d.start, d.stop) for d in damages]
-        known, ranges = evidence.about(spans), Ranges(spans)
+        known, ranges = evidence.about(spans), OffsetRanges(spans)
         evidence.add_ends(known, ranges)
         steps.draft.notes.extend(known.notes)
         layouts = self.solver.layouts(damages, known)

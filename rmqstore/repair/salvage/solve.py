@@ -57,7 +57,7 @@ from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_b
 from rmqstore.scan.tiling import Kind, Run
 
 
-class _Side(NamedTuple):
+class _RecordBeside(NamedTuple):
     """A good record beside a span; in DLedger data `start` is the start of its entry."""
 
     start: int
@@ -131,7 +131,7 @@ def _with_neighbour(
     if not sides:
         return damage
 
-    def cost(side: _Side) -> tuple[bool, bool, bool, int]:
+    def cost(side: _RecordBeside) -> tuple[bool, bool, bool, int]:
         slot = slot_of(side.message, levels)
         shared = side.stop == after
         if slot is None:
@@ -145,7 +145,7 @@ def _with_neighbour(
     return replace(damage, start=start, stop=stop, runs=runs, taken=(side.start,))
 
 
-def _sides(damage: Damage) -> Iterator[_Side]:
+def _sides(damage: Damage) -> Iterator[_RecordBeside]:
     """Yield the good records that touch a span, in the same file."""
     log, size = damage.log, damage.log.queue.file_size
     before = last_before(log, damage.start)[-1:] if damage.start % size else ()
@@ -155,7 +155,7 @@ def _sides(damage: Damage) -> Iterator[_Side]:
             message_at(log.queue, start + log.body_offset) if damage.start == stop or damage.stop == start else None
         )
         if message is not None:
-            yield _Side(start, stop, message)
+            yield _RecordBeside(start, stop, message)
 
 
 def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
