@@ -116,7 +116,7 @@ def missing_halves(store: Store, logs: Logs, rows: MessageRows, log: LogView) ->
         else:
             lacks = oldest is not None and _outlives(message, oldest)
             lacks = lacks and rows.database.value(TRANS_FAMILY, build_trans_row(row)[0]) is None
-            lacks = lacks and not logs.bad_between(row.commitlog_offset, logs.wrote)  # its commit may be lost
+            lacks = lacks and not logs.loses_between(row.commitlog_offset, logs.wrote)  # its commit may be lost
         if lacks:
             yield row
 
@@ -169,7 +169,7 @@ def missing_timers(store: Store, logs: Logs, rows: MessageRows, log: LogView) ->
         one.row
         for one in found
         if one.row.deliver_time > now
-        or (one.row not in delivered and not logs.bad_between(one.row.commitlog_offset, logs.wrote))
+        or (one.row not in delivered and not logs.loses_between(one.row.commitlog_offset, logs.wrote))
     ]
 
 

@@ -179,6 +179,10 @@ class Logs:
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.results))
         return any(stop < start and low < start and stop < high for stop, start in between)
 
+    def loses_between(self, low: int, high: int) -> bool:
+        """Return whether a message may be lost within [low, high): there is damage, or the filler of a repair."""
+        return self.bad_between(low, high) or any(low <= at < high for r in self.results for at in r.fillers)
+
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""
         runs = (result.tiling.find(offset) for result in self.results)
