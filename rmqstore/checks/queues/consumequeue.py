@@ -264,7 +264,7 @@ class QueueCheck:
                 self._hold(codes.CQ_OTHER_QUEUE, row, about)
             else:
                 for unit in row:
-                    if unit.owned or not most_fit:
+                    if unit.owned or not most_fit or properties.is_lmq(self.files.topic):
                         about = {"topic": unit.topic, "queue_id": unit.queue_id}
                         self._hold(codes.CQ_WRONG_QUEUE, [unit], about | {"message_queue_offset": unit.queue_offset})
                     else:

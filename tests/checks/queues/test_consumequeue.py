@@ -11,6 +11,7 @@ import pytest
 import rmqstore
 from tests import damage
 from tests.checks.looks import UNIT, Units, counts, facts, look, records, unit
+from tests.repair.salvaging import rows
 from tests.stores import copy_store
 
 STORE = "498_many"  # 450 units of T/0 in files of 50
@@ -288,6 +289,18 @@ def test_units_of_schedule_topic_and_light_queues_are_compared_too(tmp_path: Pat
     for queue in queues:
         damage.flip(min(queue.iterdir()), byte)
     assert counts(store) == {code: len(queues)}
+
+
+def test_a_unit_of_a_light_queue_never_proves_the_topic_of_a_record(tmp_path: Path) -> None:
+    """The record's own queues are gone, and so are the properties with its light queues and its CRC."""
+    store = copy_store("5.5.1-formats", tmp_path)
+    row = next(row for row in rows(store) if b"INNER_MULTI_DISPATCH" in row.message.properties)
+    start = row.path.read_bytes().index(b"INNER_MULTI_DISPATCH", row.at)
+    damage.garble(row.path, start, row.stop - start)
+    shutil.rmtree(store / "consumequeue" / row.message.topic_text)
+    found = counts(store)
+    assert found["CQ-WRONG-QUEUE"] == 2
+    assert "CL-HEADER" not in found
 
 
 def test_a_unit_that_is_half_written_is_dangling(store: Path) -> None:
