@@ -21,7 +21,13 @@ from typing import NamedTuple
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, OddKind, offset_to_file_name
+from rmqstore.files.mapped_file_queue import (
+    MappedFile,
+    MappedFileQueue,
+    OddKind,
+    file_name_to_offset,
+    offset_to_file_name,
+)
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.formats.message import (
@@ -132,7 +138,7 @@ def find_misplaced(store: Store) -> Misplaced:
     moved: dict[Path, Path] = {}
     left_out: set[Path] = set()
     for queue, body_offset in ((legacy, 0), (entries, ENTRY_SIZE)):
-        if queue is None or not queue.files or not all(map(store.files.is_directory, queue.directories)):
+        if queue is None or not all(map(store.files.is_directory, queue.directories)):
             continue
         if store.part is not None and store.files.is_file(store.path):
             continue
@@ -246,7 +252,9 @@ class _LogClaims:
         times = Counter(c.holds for c in self.claims if self.stays.get(c.file.path) != COPY)
         leaving = {c.file.path for c in going}
         proven = {c.file.path for c in going if c.records >= _LEAST}
-        names = {f.start for f in self.queue.files} | {c.holds for c in going}
+        in_place = {f.path for f in self.queue.files} - {c.file.path for c in self.claims}
+        empty = (file_name_to_offset(o.path.name) for o in self.queue.odd if o.kind is OddKind.EMPTY)
+        names = {f.start for f in self.queue.files} | {c.holds for c in going} | {at for at in empty if at is not None}
         for claim in going:
             there, size = self._at(claim.holds), self.queue.file_size
             if claim.holds == claim.file.start:
@@ -257,10 +265,13 @@ class _LogClaims:
                 return claim, Text("another file has records of the same addresses")
             if self._is_outside(claim.holds):
                 return claim, Text("its place is in the other log of this store")
-            if there is None and not any(claim.holds + step * size in names for step in _NEAR):
-                return claim, Text("no log file is near its place")
-            if there is None and self._is_foreign(claim):
-                return claim, Text("no consume queue unit points to its messages")
+            if there is None:
+                messages, fit = self._fit(claim)
+                near = any(claim.holds + step * size in names for step in _NEAR)
+                if not near and (in_place or fit * 2 <= messages):
+                    return claim, Text("no log file is near its place")
+                if messages >= LEAST and not fit:  # of another broker
+                    return claim, Text("no consume queue unit points to its messages")
             if there is None or there.path in leaving:
                 continue
             if there.path in self.stays:
@@ -273,18 +284,17 @@ class _LogClaims:
                 return claim, Text("a file without a good record is there")
         return None
 
-    def _is_foreign(self, claim: Claim) -> bool:
-        """Return whether consume queues do not know the messages of a file, which then are those of another broker."""
+    def _fit(self, claim: Claim) -> tuple[int, int]:
+        """Return how many of a file's first messages should have a unit, and how many have it; 0 without queues."""
         store = self.store
         if store.part is not None or store.rocksdb_consume_queue:
-            return False
+            return 0, 0
         if not any(True for _ in store.queue_directories(QueueKind.SIMPLE)):
-            return False
+            return 0, 0
         if claim.file.path not in self._fitting:
             file = replace(claim.file, start=claim.holds)
             self._fitting[claim.file.path] = count_fitting(store, file, self.body_offset, _SAMPLE)[:2]
-        messages, fit = self._fitting[claim.file.path]
-        return messages >= LEAST and not fit
+        return self._fitting[claim.file.path]
 
     def _chain_start(self, claim: Claim) -> int:
         """Return the start that becomes free when a chain of files moves up, of which `claim` is the last."""
