@@ -10,10 +10,10 @@ from typing import NamedTuple
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs, Pointing
 from rmqstore.checks.log.queue_parts import QueuePart
-from rmqstore.checks.log.record_findings import code_of, topics_text
+from rmqstore.checks.log.record_findings import code_of, topics_text, transaction_facts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.properties import is_lite
 from rmqstore.scan.tiling import Kind, Run
@@ -185,6 +185,7 @@ class _QueueOffsets:
     def judge(self, part: QueuePart) -> None:
         """Add the findings of the queue; `part` covers all logs of the store."""
         misfiled = self.logs.misfiled
+        self._judge_withheld(part)
         for one in part.outliers:
             if one.at not in misfiled.offsets:
                 only: dict[str, Fact] = {} if one.expected is None else {"expected": one.expected}
@@ -206,14 +207,25 @@ class _QueueOffsets:
         if self.logs.foreign_from is None:
             self.findings.count(codes.CL_QUEUE_OFFSET_REPEAT, part.repeat_count - len(part.repeats))
 
+    def _judge_withheld(self, part: QueuePart) -> None:
+        """Report a record of queue offset 0 that its transaction bits keep out of its queue, which begins with 1."""
+        if not part.messages or part.first != 1 or self.logs.min_offset != 0:
+            return
+        at = next((r.withheld[self.name] for r in self.logs.results if self.name in r.withheld), part.first_at)
+        message = self.logs.record(at, MAX_RECORD)
+        if at < part.first_at and not self.logs.bad_between(0, part.first_at) and message is not None:
+            facts: dict[str, Fact] = {"queue_offset": 0}
+            self._add(codes.CL_SYSFLAG, at, facts | transaction_facts(message.sys_flag), message.size)
+
     def _left_out(self, at: int) -> bool:
         """Return whether a record is stale or in a file of another broker: both have their own finding."""
         stale = self.logs.result_at(at).stale_from
         return any(start is not None and at >= start for start in (stale, self.logs.foreign_from))
 
-    def _add(self, code: str, at: int, facts: dict[str, Fact]) -> None:
+    def _add(self, code: str, at: int, facts: dict[str, Fact], size: int = 0) -> None:
         if self._left_out(at):
             return
         result = self.logs.result_at(at)
         place: dict[str, Fact] = {"topic": self.name[0], "queue_id": self.name[1]}
-        self.findings.add(result.finding(code, at - result.body_offset, 0, place | facts))
+        length = size + result.body_offset if size else 0
+        self.findings.add(result.finding(code, at - result.body_offset, length, place | facts))

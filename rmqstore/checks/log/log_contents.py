@@ -166,7 +166,8 @@ class LogContents:
 
     `first_at`: offset of the first record (DLedger: of its entry). `back_from`: the first record after the youngest one
     (None: the last record is the youngest); `back_max`: the youngest time from there on. `fillers`: offsets of records
-    written by a repair.
+    written by a repair. `withheld`: the first record of each queue with queue offset 0 whose transaction bits keep it
+    out of the queue.
     """
 
     messages: int = 0
@@ -180,6 +181,7 @@ class LogContents:
     entries: EntryTally = field(default_factory=EntryTally)
     queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
     fillers: list[int] = field(default_factory=list)
+    withheld: dict[tuple[str, int], int] = field(default_factory=dict)
     controls: ControlTally = field(default_factory=ControlTally)
 
     def add_times(self, columns: Columns, sound: I64 | slice) -> None:
@@ -199,6 +201,7 @@ class LogContents:
         self.messages += part.messages
         self.bytes += part.bytes
         self.fillers.extend(part.fillers)
+        self.withheld = part.withheld | self.withheld
         self.controls.merge(part.controls)
         if part.messages:
             if self.first_time < 0:

@@ -26,6 +26,7 @@ from rmqstore.checks.log.record_findings import (
     text_finding,
     time_findings,
     topic_finding,
+    withheld,
     wrong_times,
 )
 from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
@@ -252,6 +253,7 @@ class _SplitScan:
                 int(columns.offset[0]) - columns.body_offset, stop, keys, part.index, columns, seen
             )
         part.findings.extend(flag_findings(columns, self.split.file.name))
+        part.withheld = withheld(columns, number, self.queues) | part.withheld
         part.findings.extend(host_findings(columns, self.split.file.name))
         texts = read_texts(columns, tags=tags, texts=properties_of)
         if texts.parsed:

@@ -13,7 +13,8 @@ cases are reported: a body that does not begin like its compression type cannot 
 bit is missing, the whole body must decompress by the type that the other bits name.
 
 The transaction bits of a prepared or rolled back message keep it out of its queue. Brokers write queue offset 0 into
-such a record, so a record with another queue offset has a flipped bit, and consumers never get it.
+such a record, so a record with another queue offset has a flipped bit, and consumers never get it. So has one with
+queue offset 0 whose queue begins with 1 in a log that begins at 0 (`findings.check_queue_offsets`).
 Source: MessageDecoder#decode, MessageDecoder#decodes (RocketMQ 4.9.7 to 5.4.0), MessageSysFlag, CompressorFactory
 (5.4.0); CommitLog.DefaultAppendMessageCallback#doAppend, DLedgerCommitLog#getQueueOffsetByKey (4.9.7 to 5.5.1)
 
@@ -190,10 +191,24 @@ def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
 def _transaction_findings(columns: Columns, file: str) -> Iterator[Finding]:
     """Yield a finding for each record with a queue offset whose transaction bits keep it out of its queue."""
     for i in np.flatnonzero(~is_dispatched(columns.sys_flag) & (columns.queue_offset > 0)).tolist():
-        flag = int(columns.sys_flag[i])
-        facts: dict[str, Fact] = {"sys_flag": f"0x{flag:X}"}
-        facts["says"] = PREPARED if flag & TRANSACTION_MASK == TRANSACTION_PREPARED else ROLLED_BACK
-        yield record_finding(codes.CL_SYSFLAG, columns, i, file, facts)
+        yield record_finding(codes.CL_SYSFLAG, columns, i, file, transaction_facts(int(columns.sys_flag[i])))
+
+
+def transaction_facts(flag: int) -> dict[str, Fact]:
+    """Return what a finding says about a SYSFLAG whose transaction bits keep a message out of its queue."""
+    says = PREPARED if flag & TRANSACTION_MASK == TRANSACTION_PREPARED else ROLLED_BACK
+    return {"sys_flag": f"0x{flag:X}", "says": says}
+
+
+def withheld(columns: Columns, number: I64, queues: QueueNames) -> dict[tuple[str, int], int]:
+    """Return the first record of each queue with queue offset 0 whose transaction bits keep it out of the queue.
+
+    `number`: each record's queue.
+    """
+    rows = np.flatnonzero(~is_dispatched(columns.sys_flag) & (columns.queue_offset == 0))
+    found, first = np.unique(number[rows], return_index=True)
+    offsets = columns.offset[rows[first]].tolist()
+    return {queues.names[n]: at for n, at in zip(found.tolist(), offsets, strict=True)}
 
 
 def _compression_findings(columns: Columns, file: str) -> Iterator[Finding]:

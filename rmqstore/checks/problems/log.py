@@ -197,8 +197,8 @@ COMMITLOG: Rows = (
         about=Text(
             "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or take compressed "
             "bytes for the body. Or its transaction bits say that the message was prepared or rolled back, but it has "
-            "a queue offset: brokers rebuild its queue without it. One flipped bit is enough, and no checksum covers "
-            "it. If the message proves the right bits, they are corrected; otherwise it stays as it is."
+            "a place in its queue: brokers rebuild the queue without it. One flipped bit is enough, and no checksum "
+            "covers it. If the message proves the right bits, they are corrected; otherwise it stays as it is."
         ),
     ),
     Problem(

@@ -538,7 +538,7 @@ class FramedRecords:
             if new is not None:
                 name = message.topic_text, message.queue_id
                 self._filled.add((*name, message.queue_offset))
-                reason = Text("transaction bits of SYSFLAG corrected: it has a queue offset")
+                reason = Text("transaction bits of SYSFLAG corrected: the message has a place in its queue")
                 self._change(suspect.log, suspect.start, new, reason, [name]).proofs.add(DamagedPart.FLAG)
                 raw, message = new, replace(message, sys_flag=dispatched_flag(message))
             if says <= {PREPARED, ROLLED_BACK}:
