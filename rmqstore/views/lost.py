@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.beside.config import ConsumerOffsets
+from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.files import LOCAL
@@ -44,6 +45,8 @@ _NAME_DIGITS = 17
 _LARGEST_SPAN = 256 << 20
 _MOST_UNITS = 20_000  # messages listed by their queue entries only; further ones are counted
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1_U32, MAGIC_V2_U32)))
+_COUNTED = (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE)
+"""Problems whose lost messages a plan counts, although it leaves them."""
 RecordAt = Callable[[int], Found | None]
 
 
@@ -146,12 +149,12 @@ class LostMessages:
             self._from_plan(out, plan, self._here, self._index_paths())
             stays = plan.facts.get("stays")
         left = [
-            (finding.offset, finding.offset + finding.length)
+            finding
             for finding in verified.report.findings.listed
             if finding.damages_log and (plan is None or (isinstance(stays, Mapping) and finding.code in stays))
         ]
-        out.at_least |= plan is None or bool(left)
-        self._from_units(out, left)
+        out.at_least |= plan is None or any(finding.code not in _COUNTED for finding in left)
+        self._from_units(out, [(finding.offset, finding.offset + finding.length) for finding in left])
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out
 

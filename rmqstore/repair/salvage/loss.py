@@ -97,12 +97,13 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
 
     Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,
     if a whole file is missing, or if the index has more messages there. At least one was in each span within a file. If
-    whole queues are missing, messages may have been in every cell, also where a BLANK will be.
+    whole queues are missing, messages may have been in every cell, also where a BLANK will be. The index also shows
+    messages whose units are lost without a trace, as at the zeroed end of a queue.
     """
     size = roomy = entries = held = floating = hidden = spans = 0
     for layout in layouts:
         hides = _may_hide_queues(evidence, layout.damage)
-        if layout.refused or not (queues or hides):
+        if layout.refused:
             continue
         cells = [c for c in layout.cells if c.kept is None and not c.blank]
         unknown = [c for c in cells if c.expected is None and (c.message is None or c.message.is_dispatched)]
@@ -113,19 +114,21 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
             roomy += sum(c.length for c in gaps)
             size += sum(c.length for c in gaps) if layout.damage.file is None else 0
         if layout.body_offset:  # every entry is a message
-            entries += len(unknown)
-            hidden += sum(c.length for c in unknown)
+            entries += len(unknown) if queues or hides else 0
+            hidden += sum(c.length for c in unknown) if queues or hides else 0
             continue
         # a message known only from a gap may have been in any span: its index entry must not count it again
         floating += len(gaps)
         if unknown or gaps:
             kept = {c.start for c in layout.cells if c.kept is not None}
-            held += len(evidence.indexed(layout.damage.start, layout.damage.stop) - kept - placed)
+            more = len(evidence.indexed(layout.damage.start, layout.damage.stop) - kept - placed)
+            held += more
+            hidden += sum(c.length for c in unknown) if more and not hides else 0
         if hides:
             roomier = [c for c in (*gaps, *(c for c in layout.cells if c.blank)) if c.length >= 2 * MIN_SIZE]
             hidden += sum(c.length for c in (*unknown, *roomier))
         ends = layout.damage.at_end  # all of it can have been a BLANK
-        spans += not ends and not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
+        spans += (queues or hides) and not ends and not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
     count = max(0, entries + max(0, held - floating), spans - floating)
     if queues and (size or held > floating):
         _bound_by_ends(ledger, size or roomy, count, queues)
@@ -135,8 +138,8 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
         counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
         ledger.notes.append(
             Text(
-                "the loss is a lower bound: {hidden:,} damaged bytes may have contained messages of queues "
-                "of which nothing is left{counted}",
+                "the loss is a lower bound: {hidden:,} damaged bytes may have contained messages that no consume "
+                "queue shows{counted}",
                 hidden=hidden,
                 counted=counted,
             )

@@ -42,6 +42,14 @@ def test_messages_of_a_missing_file_are_counted_without_queues(name: str, number
     assert _listed(store) == (gone, True)
 
 
+def test_the_list_of_lost_messages_is_complete_if_only_a_log_file_is_missing(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    path = sorted((store / "commitlog").iterdir())[3]
+    gone = sum(row.path == path for row in rows(store))
+    path.unlink()
+    assert _listed(store) == (gone, False)
+
+
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["5.4.0-slave", "4.9.7-killed", "5.4.0-clean"])
 @pytest.mark.parametrize("checkpoint", [True, False])
@@ -85,6 +93,19 @@ def test_garbage_in_the_index_shows_no_lost_message(name: str, tmp_path: Path) -
     shutil.rmtree(store / "consumequeue")
     loss = _plan(store)["loss"]
     assert (loss["messages"], loss.get("at_least")) == (0, None)
+
+
+def test_indexed_messages_are_counted_after_the_last_unit_of_a_queue(tmp_path: Path) -> None:
+    """One unit points into the damage; only the index shows that its queue went on."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    queue = store / "consumequeue" / "Order_11" / "0"
+    own = [row for row in rows(store) if row.slot[:2] == ("Order_11", 0)]
+    for row in own[-3:]:
+        damage.garble(row.path, row.at, row.size)
+    at = own[-2].slot[2] * 20
+    damage.zero(max(queue.iterdir()), at - int(max(queue.iterdir()).name), 40)
+    loss = _plan(store)["loss"]
+    assert (loss["messages"], loss["at_least"], loss["queues"]) == (3, True, {"Order_11/0": 1})
 
 
 def test_a_flipped_bit_in_a_topic_makes_no_lost_messages(tmp_path: Path) -> None:
