@@ -148,7 +148,12 @@ def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) ->
     assert found.exit_code == 1 and forget in " ".join(found.stdout.split()) and str(journal) in found.stdout
     assert forget in str(run_json("verify", str(store), exit_code=1)["findings"])
     assert str(journal) in run("recover", str(store), "--apply").output
-    for words in (["undo", str(pointer)], ["undo", str(store), "--last"], ["resume", str(pointer)]):
+    gone = run("undo", str(journal))
+    assert gone.exit_code == 3 and f"{journal} does not exist" in gone.stderr and "journals STORE" in gone.stderr
+    for words in (
+        *(["undo", str(pointer)], ["undo", str(store)], ["undo", str(store), "--last"]),
+        *(["resume", str(pointer)], ["resume", str(store)]),
+    ):
         refused = run(*words)
         assert refused.exit_code == 5, refused.output
         assert str(journal) in refused.stderr and "neither undone nor resumed" in refused.stderr

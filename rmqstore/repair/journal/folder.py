@@ -487,7 +487,8 @@ def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tup
 def open_folder(path: Path, disk: Disk) -> JournalFolder:
     """Open the journal at a path, or the one that the folder at this path points to.
 
-    Errors: NotAStore if there is none; Refused if it is missing, or if its store has no pointer to it.
+    Errors: NotAStore if there is none; Refused if it is missing (also if `path` is its store), or if its store has no
+    pointer to it.
     """
     place = real_path(path)
     pointer = _pointer(place)
@@ -500,10 +501,20 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
         record = JournalState(State.PREPARING, str(place.parent.parent))
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
-        known = [one.name for one in list_folders(place, disk) if one.record.state not in without_effect]
+        known = [one for one in list_folders(place, disk) if one.record.state not in without_effect]
+        if known and known[-1].record.state is State.MISSING:
+            raise missing_journal(known[-1].path, place)
+        if not place.exists():
+            raise NotAStore(
+                Text("{path} does not exist", path=path),
+                Text(
+                    "mount the disk of this journal; if it is gone for good, its repair cannot be undone, and "
+                    "`rmqstore journals STORE` says how to forget it"
+                ),
+            )
         advice = Text("name a folder below STORE/.rmqstore; `rmqstore journals STORE` lists them")
         if known:
-            advice = Text("the last one of this store: {path}", path=path / JOURNAL_FOLDER / known[-1])
+            advice = Text("the last one of this store: {path}", path=path / JOURNAL_FOLDER / known[-1].name)
         raise NotAStore(Text("{path} is not an rmqstore journal", path=path), advice)
     if place.parent.name == JOURNAL_FOLDER:
         return JournalFolder(place, place.parent.parent, record, disk)
