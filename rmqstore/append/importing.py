@@ -170,9 +170,9 @@ def import_into(
             except RowRefused as error:
                 raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
     total = append_chunks(store, chunks(), options, progress=progress)
-    queues = _queues(store)
     written = {f"{topic}/{queue_id}" for topic, queue_id in ends}
-    _write_topics(store.root, {name: end for name, end in queues.items() if name in written}, dispatch.batch_topics)
+    queues = {name: end for name, end in _queues(store).items() if name in written}
+    _write_topics(store.root, queues, dispatch.batch_topics)
     return Imported(total, 0, queues)
 
 
