@@ -42,6 +42,13 @@ STORES = tuple(name for name in BROKER_STORES if meta(name).version in VERSIONS)
 """Plain, DLedger, mixed, RocksDB, batches, slaves and replicas of a controller; most have timers, transactions and
 delays."""
 SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
+DISAGREED = (
+    ("5.5.1-dledger-mixed", 1310930373),
+    ("5.5.1-formats", 7742),
+    ("5.5.1-ipv6", 3972210277),
+    ("5.5.1-trans-rocksdb", 51384303),
+)
+"""Seeds with which the tool and the real broker once disagreed."""
 OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")
 
 _GAPS = re.compile(r"(\S+/\d+): no message in the log has queue offset ([\d, -]+)")
@@ -91,6 +98,12 @@ def test_combined_faults(name: str, tmp_path: Path, sounds: Sounds) -> None:
 @pytest.mark.parametrize("name", SEVERAL_PATHS)
 def test_combined_faults_of_a_log_in_several_directories(name: str, tmp_path: Path, sounds: Sounds) -> None:
     _rounds(name, tmp_path, sounds, several_paths=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), DISAGREED)
+def test_faults_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
+    assert _round(name, seed, tmp_path, sounds, [], several_paths=False)
 
 
 def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool) -> None:

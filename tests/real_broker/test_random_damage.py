@@ -81,6 +81,9 @@ QUICK = {
 _DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record")
 _NO_REPAIR = ("--accept-shift accepts that", "nothing says which of them the broker reads")
 
+DISAGREED = (("5.4.0-timer-rocksdb-pending", 3020313134),)
+"""Seeds of fresh damage with which the tool and the real broker once disagreed."""
+
 _DIGITS = 20  # length of the name of a queue or log file
 _STAYING = (codes.CL_CONTRADICTED, codes.CQ_WRONG_TAG)
 
@@ -149,6 +152,12 @@ def test_fresh_damage(name: str, tmp_path: Path, sounds: Sounds) -> None:
     agree = f"{len(rounds) - len(failures)} of {len(rounds)} rounds agree, {repaired} of them with a repair"
     print(f"{name}: {agree}, seeds {rounds[0]} to {rounds[-1]}")
     assert not failures, "\n\n".join([f"{len(failures)} of {len(rounds)} rounds fail", *failures])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), DISAGREED)
+def test_damage_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
+    assert fresh_round(name, seed, tmp_path, sounds)
 
 
 def fresh_round(name: str, seed: int, folder: Path, sounds: Sounds) -> bool:
