@@ -43,9 +43,11 @@ STORES = tuple(name for name in BROKER_STORES if meta(name).version in VERSIONS)
 delays."""
 SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
 DISAGREED = (
+    ("5.4.0-trans-rocksdb", 3236343395),
     ("5.5.1-dledger-mixed", 1310930373),
     ("5.5.1-formats", 7742),
     ("5.5.1-ipv6", 3972210277),
+    ("5.5.1-pop", 4009173349),
     ("5.5.1-trans-rocksdb", 51384303),
 )
 """Seeds with which the tool and the real broker once disagreed."""
