@@ -102,9 +102,10 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
     """
     size = roomy = entries = held = floating = hidden = spans = 0
     for layout in layouts:
-        hides = _may_hide_queues(evidence, layout.damage)
         if layout.refused:
             continue
+        hides = _may_hide_queues(evidence, layout.damage)
+        unsure = hides or bool(queues)
         cells = [c for c in layout.cells if c.kept is None and not c.blank]
         unknown = [c for c in cells if c.expected is None and (c.message is None or c.message.is_dispatched)]
         gaps = [c for c in cells if c.expected is not None and c.expected.offset is None]
@@ -114,8 +115,8 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
             roomy += sum(c.length for c in gaps)
             size += sum(c.length for c in gaps) if layout.damage.file is None else 0
         if layout.body_offset:  # every entry is a message
-            entries += len(unknown) if queues or hides else 0
-            hidden += sum(c.length for c in unknown) if queues or hides else 0
+            entries += len(unknown) * unsure
+            hidden += sum(c.length for c in unknown) * unsure
             continue
         # a message known only from a gap may have been in any span: its index entry must not count it again
         floating += len(gaps)
@@ -128,7 +129,7 @@ def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayo
             roomier = [c for c in (*gaps, *(c for c in layout.cells if c.blank)) if c.length >= 2 * MIN_SIZE]
             hidden += sum(c.length for c in (*unknown, *roomier))
         ends = layout.damage.at_end  # all of it can have been a BLANK
-        spans += (queues or hides) and not ends and not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
+        spans += unsure and not ends and not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
     count = max(0, entries + max(0, held - floating), spans - floating)
     if queues and (size or held > floating):
         _bound_by_ends(ledger, size or roomy, count, queues)
