@@ -195,6 +195,8 @@ def _going(found: list[Journal], keep: int | None, older_than: float | None) -> 
 
 
 def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool) -> Iterator[str]:
+    from rmqstore.repair.journal.folder import QUARANTINE
+
     if not found:
         yield Text("No journals: there is no repair to undo.")
         return
@@ -209,6 +211,8 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
             yield Text("  to undo: rmqstore undo {path}", path=one.folder.path)
         if one.state == "missing":
             yield Text("  without it, this repair can be neither undone nor resumed")
+            if one.kept:
+                yield Text("  files that it moved away: {path}", path=one.folder.in_store / QUARANTINE)
             store = shlex.quote(str(one.folder.store))
             yield Text("  if it is gone for good: rmqstore journals {store} --prune --missing --apply", store=store)
     if not prune:

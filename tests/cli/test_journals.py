@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -170,6 +171,18 @@ def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) ->
     assert not pointer.exists() and content(store) == before and (elsewhere / "state").exists()
     assert rows(store) == []
     assert run("verify", str(store)).exit_code == 0
+
+
+def test_files_that_a_repair_without_its_journal_moved_away_are_named(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(store / "commitlog" / FIRST, 4000)
+    assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
+    shutil.rmtree(tmp_path / "journals")
+    (pointer,) = (store / ".rmqstore").iterdir()
+    (pointer / "quarantine").mkdir()  # as with a journal on another file system
+    (pointer / "quarantine" / "000001-abort").touch()
+    assert f"moved to {pointer / 'quarantine'}" in run("undo", str(store)).stderr
+    assert f"moved away: {pointer / 'quarantine'}" in run("journals", str(store)).stdout
 
 
 def test_a_pointer_to_something_else_removes_nothing_there(tmp_path: Path) -> None:

@@ -530,12 +530,20 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
 def missing_journal(journal: Path, store: Path) -> Refused:
     """Return the error for a journal that a store refers to, but that is not there or has no readable state file."""
     prune = f"rmqstore journals {shlex.quote(str(store))} --prune --missing --apply"
+    kept = store / JOURNAL_FOLDER / journal.name / QUARANTINE
     return Refused(
         Text(
             "the journal {journal} is missing or damaged: without it, its repair can be neither undone nor resumed",
             journal=journal,
         ),
-        Text("mount the disk that it is on; if it is gone for good: `{prune}`", prune=prune),
+        Text(
+            "mount the disk that it is on; if it is gone for good, save the files that the repair moved to {kept}, "
+            "then: `{prune}`",
+            kept=kept,
+            prune=prune,
+        )
+        if kept.is_dir() and any(kept.iterdir())
+        else Text("mount the disk that it is on; if it is gone for good: `{prune}`", prune=prune),
     )
 
 
