@@ -83,7 +83,7 @@ def meets(span: Span, others: Sequence[Span]) -> bool:
 
 
 Change = Overwrite | Create | Extend | Truncate
-"""A step that changes the bytes of a log. Its path is that of the file that has the bytes now."""
+"""A step that changes the bytes of a log. Its path is that of the file that has the bytes now; see `RepairedLog.of`."""
 
 
 class RepairedLog:
@@ -131,7 +131,8 @@ class RepairedLog:
             if isinstance(step, Overwrite | Extend | Truncate) and step.path in own:
                 changes.append(replace(step, path=str(own[step.path])))
             elif isinstance(step, Create) and home in homes and file_name_to_offset(name) is not None:
-                changes.append(replace(step, path=str(homes[home] / name), like=None))
+                # not the path of the file that has this name now: the plan may rename that one
+                changes.append(replace(step, path=str(homes[home] / "new" / name), like=None))
         return RepairedLog(result, end, draft.store.files, changes, originals)
 
     def until(self, end: int) -> RepairedLog:
