@@ -45,11 +45,12 @@ def parts_of(manifest: Manifest) -> list[str]:
 def plans_of(store: Store, verified: Verified, parts: list[str]) -> Iterator[Plan]:
     """Yield the plans that rebuild parts of a store without them; none without a good message.
 
-    Errors: as `plan_rebuild`.
+    A mixed store that is restored only up to its commitlog has no DLedger index. Errors: as `plan_rebuild`.
     """
     if any(result.messages for result in verified.results):
         for part in parts:
-            yield plan_rebuild(store, verified, part)
+            if part != DLEDGER_INDEX or verified.dledger is not None:
+                yield plan_rebuild(store, verified, part)
 
 
 class DerivedFiles(Files):

@@ -289,15 +289,25 @@ class _Build:
             start += piece.length
 
     def copy_others(self) -> None:
-        """Write the other files: without the broker's identity, and without epochs after the cut."""
+        """Write the other files: without the broker's identity, and without epochs and commits after the cut."""
         for other in self.manifest.others:
             name = Path(other.path).name
-            if name.startswith(_IDENTITY):
+            if name.startswith(_IDENTITY) or (self._is_commit_file(other) and not self._has_entries):
                 continue
             if name.startswith(_EPOCHS):
                 self._epochs(other)
             else:
                 write_new_file(self._place_of(other), other.size, self._content(other), other.mtime_ns)
+
+    @property
+    def _has_entries(self) -> bool:
+        """Whether DLedger entries are restored: those of a mixed store may begin after the cut."""
+        log = self.manifest.log(DLEDGER)
+        return log is not None and any(file.start < self.cut for file in log.own)
+
+    def _is_commit_file(self, other: OtherFile) -> bool:
+        """Whether it is DLedger's own checkpoint with the last committed entry, or its .bak."""
+        return other.path.startswith("dledger-") and Path(other.path).name in ("checkpoint", "checkpoint.bak")
 
     def _place_of(self, other: OtherFile) -> Path:
         """Return where a file is in the new store: the directory of a DLedger member has its id in its name.

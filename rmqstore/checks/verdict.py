@@ -55,7 +55,8 @@ _NO_DLEDGER = Text("would not read the DLedger log: DLedger mode came with 4.5.1
 
 def _row(forecast: StartForecast, answer: _StartVerdict) -> VersionRange:
     """Return what one version would do, as a range of this version alone."""
-    words, left = _without_subject(answer.sentence, forecast.version), answer.left
+    verdict, left = _of_start(answer.sentence), answer.left
+    words = _without_subject(verdict, forecast.version)
     if not forecast.starts:
         outcome: str = Text("would not start")
     elif answer.taken:
@@ -78,7 +79,7 @@ def _row(forecast: StartForecast, answer: _StartVerdict) -> VersionRange:
         outcome=outcome,
         words=words,
         too_old=bool(answer.newer),
-        verdict=_of_start(answer.sentence),
+        verdict=verdict,
     )
 
 

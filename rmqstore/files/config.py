@@ -82,7 +82,7 @@ def wrong_type(name: str, table: Mapping[str, JsonValue]) -> str:
         if check is not None:
             check(table)
     except _WrongType as error:
-        return str(error)
+        return error.words
     return ""
 
 
@@ -169,7 +169,11 @@ def tier_words(files: Files, root: Path) -> str:
 
 
 class _WrongType(ValueError):
-    """A broker's JSON parser throws at this value."""
+    """A broker's JSON parser throws at this value; `words` say which."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
 
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)

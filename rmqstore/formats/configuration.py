@@ -110,10 +110,11 @@ class ConfigText:
 
 
 class ConfigJsonError(ValueError):
-    """The text is not a valid configuration; `position` is the byte offset of the first error."""
+    """The text is not a valid configuration, as `words` say; `position` is the byte offset of the first error."""
 
     def __init__(self, condition: ConfigState, message: str, position: int) -> None:
-        super().__init__(Text("{message} (byte {position})", message=message, position=position))
+        self.words = Text("{message} (byte {position})", message=message, position=position)
+        super().__init__(self.words)
         self.condition = condition
         self.position = position
 

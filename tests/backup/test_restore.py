@@ -182,3 +182,13 @@ def test_a_repository_with_one_store_needs_no_name(tmp_path: Path) -> None:
     assert run("backup", str(store), str(repo), "--name", "b").exit_code == 0
     refused = run("verify", str(repo))
     assert (refused.exit_code, "several stores: a, b" in refused.stderr) == (2, True)
+
+
+@pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", pytest.param("5.5.1-dledger-mixed", marks=pytest.mark.slow)])
+def test_a_mixed_store_up_to_a_time_before_dledger_has_no_entries_and_no_commits(name: str, tmp_path: Path) -> None:
+    assert run("backup", str(unpack(name)), str(tmp_path / "repo"), "--name", "a").exit_code == 0
+    row = run_json("restore", f"{tmp_path / 'repo'}::a", str(tmp_path / "copy"), "--at", "400000", exit_code=0)
+    assert (row["counts"], row["unchecked"]) == ({}, [])
+    assert not list(tmp_path.glob("copy/dledger-n0/*/0*"))
+    assert not list(tmp_path.glob("copy/dledger-n0/checkpoint*"))
+    assert (tmp_path / "copy" / "dledger-n0" / "currterm").exists()

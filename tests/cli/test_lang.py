@@ -91,12 +91,35 @@ def test_every_fact_has_a_translation() -> None:
     have = {entry.english for entry in catalogue.read()}
     missing = set()
     for path in Path("rmqstore/checks").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) == "Finding":
-                dicts = [one for one in [*node.args, *(k.value for k in node.keywords)] if isinstance(one, ast.Dict)]
-                names = [str(ast.literal_eval(key)) for one in dicts for key in one.keys if key is not None]
-                missing |= {text for name in names if name != "run" and (text := fact(name, 1).template) not in have}
+        names = {name for node in _with_facts(ast.parse(path.read_text("utf-8"))) for name in _keys(node)}
+        missing |= {text for name in names - {"run"} if (text := fact(name, 1).template) not in have}
     assert missing == set()
+
+
+def _with_facts(tree: ast.AST) -> Iterator[ast.AST]:
+    """Yield the calls and assignments with facts of a finding."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=func):
+                found = ast.unparse(func).endswith(("Finding", "_add"))
+            case ast.AnnAssign(annotation=annotation):
+                found = "dict[str, Fact]" in ast.unparse(annotation)
+            case ast.Assign(targets=[target]) | ast.AugAssign(target=target):
+                found = ast.unparse(target).startswith(("facts", "about"))
+            case _:
+                found = False
+        if found:
+            yield node
+
+
+def _keys(node: ast.AST) -> Iterator[str]:
+    for one in ast.walk(node):
+        keys: list[ast.expr | None] = []
+        if isinstance(one, ast.Dict):
+            keys = [*one.keys]
+        elif isinstance(one, ast.Subscript) and isinstance(one.ctx, ast.Store):
+            keys = [one.slice]
+        yield from (key.value for key in keys if isinstance(key, ast.Constant) and isinstance(key.value, str))
 
 
 # --- output of commands ----------------------------------------------------------------------------------------------

@@ -82,7 +82,6 @@ def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
         pytest.param("5.4.0-slave", "5.1.4", marks=pytest.mark.slow),
         ("5.4.0-slave", "5.4.0"),
         pytest.param("5.4.0-slave", "5.5.1", marks=pytest.mark.slow),
-        pytest.param("5.5.1-slave", "5.5.1", marks=pytest.mark.slow),
         pytest.param("5.4.0-dledger3-n1", "5.4.0", marks=pytest.mark.slow),
         pytest.param("5.4.0-dledger3-n1", "5.5.1", marks=pytest.mark.slow),
     ],

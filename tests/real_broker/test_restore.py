@@ -53,7 +53,7 @@ def test_the_real_store_reads_exactly_the_messages_up_to_the_cut(
     found, there = messages(seen), messages(original)
     assert found
     assert found.items() <= there.items()
-    assert len(found) == row["messages"]
+    assert len({message.commitlog_offset for message in found.values()}) == row["messages"]  # some are in many queues
     assert seen.readable < original.readable
     assert (seen.max_phy or 0) <= at
 

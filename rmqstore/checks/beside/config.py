@@ -293,7 +293,7 @@ def _read_json(files: Files, path: Path, facts: ConfigFacts) -> _ConfigFile:
             return _ConfigFile(ConfigState.BROKEN, wrong, 0, len(raw))
         return _ConfigFile(ConfigState.SOUND, None, 0, len(raw), table, text)
     except ConfigJsonError as e:
-        return _ConfigFile(e.condition, str(e), min(e.position, len(raw)), max(0, len(raw) - e.position))
+        return _ConfigFile(e.condition, e.words, min(e.position, len(raw)), max(0, len(raw) - e.position))
 
 
 def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _ConfigFile:
