@@ -105,7 +105,7 @@ def plan_rebuild(
         if result.tiling.first_bad() is not None:
             draft.notes.append(Text("{queue} is damaged: `rmqstore recover` repairs it first", queue=result.queue.name))
     if not verified.report.clean:
-        draft.facts["stays"] = unrebuilt_problems(part, verified.report, draft)
+        draft.facts["stays"] = unrebuilt_problems(CQ if part == ROWS_BESIDE else part, verified.report, draft)
     return draft.plan(data_roots(store))
 
 
