@@ -1,16 +1,8 @@
-"""Files that `append` creates.
-
-Create, write, flush and replace files, with errors that say what to do.
+"""Create, write, flush and replace files, with errors that say what to do.
 
 Nothing is mapped: on a full disk, a write to a mapping of a sparse file kills the process with SIGBUS, while pwrite
 fails with ENOSPC. So a file has the positions of RocketMQ's transient store pool: wrote (in our buffer), committed
 (written to the operating system, which for the log happens before a put returns) and flushed (on disk).
-
-Build a new store file by file, beside its place.
-
-Write a large new file from its beginning to its end, past the page cache where the file system can.
-
-Direct writes leave the page cache to the brokers of the machine, and take a tenth of the CPU time of copying into it.
 """
 
 from __future__ import annotations
@@ -177,6 +169,8 @@ _ZEROS = bytes(_BLOCK)
 class SequentialFile:
     """Writes to a descriptor of an empty file, which it does not close. Zeros at the end of a block become holes.
 
+    Direct writes, where the file system can, leave the page cache to the brokers of the machine, and take a tenth of
+    the CPU time of copying into it.
     Errors of all methods: OSError.
     """
 
@@ -257,26 +251,34 @@ def _set_direct(descriptor: int, *, on: bool) -> bool:
 
 
 @contextmanager
-def building_store(target: Path) -> Iterator[Path]:
-    """Make a directory beside `target` that is renamed at the end of the block, and removed after an error.
+def building(target: Path) -> Iterator[Path]:
+    """Make a directory beside `target` that is renamed to it at the end of the block, and removed after an error.
 
-    What an interrupted run has left is removed first. Errors: OutputExists; Refused if another run builds it now.
+    What an interrupted run has left is removed first.
+    Errors: OutputExists; Refused if another run builds it now; NotReadable, NoSpace.
     """
     target = target.absolute()
     if os.path.lexists(target):
         raise OutputExists(Text("{target} already exists", target=target))
-    part = target.with_name(f".{target.name}.restoring")
+    part = target.with_name(f".{target.name}.building")
     descriptor = -1
     try:
         make_directories(part)
         descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        _lock(descriptor, target)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         for entry in os.scandir(part):
             if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path)
             else:
                 Path(entry.path).unlink()
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise Refused(
+            Text("another process is building {target}", target=target), Text("wait until it has ended")
+        ) from error
     except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
         raise explain(error, part) from error
     try:
         yield part
@@ -290,15 +292,6 @@ def building_store(target: Path) -> Iterator[Path]:
         raise
     finally:
         os.close(descriptor)
-
-
-def _lock(descriptor: int, target: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise Refused(
-            Text("another process is building {target}", target=target), Text("wait until it has ended")
-        ) from error
 
 
 def remove_tree(directory: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.errors import MessageRefused
+from rmqstore.errors import MessageRefused, reason
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import MAX_DIRECTORY_NAME, is_directory_name
 from rmqstore.formats.message import (
@@ -117,7 +117,7 @@ def _property_text(given: bytes | Mapping[str, str], tags: str | None, keys: Ite
     try:
         return properties.build_properties(pairs)
     except ValueError as error:
-        raise MessageRefused(str(error)) from error
+        raise MessageRefused(reason(error)) from error
 
 
 @dataclass(frozen=True, slots=True)

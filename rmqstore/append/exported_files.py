@@ -175,4 +175,4 @@ def _csv(path: Path) -> Iterator[tuple[str, Row]]:
                     values["last_separator"] = values["last_separator"].lower() != "false"
                 yield where, values
         except (csv.Error, UnicodeDecodeError) as error:
-            raise BadRow(f"{path}:{reader.line_num}: {error}") from error
+            raise BadRow(about(f"{path}:{reader.line_num}", error)) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -26,20 +25,17 @@ from rmqstore.append.encoder import RowRefused
 from rmqstore.append.exchange import TableChunk
 from rmqstore.append.flush import FlushPolicy
 from rmqstore.append.message_store import MessageStore, StoreOptions
+from rmqstore.append.topics import add_topics
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
-from rmqstore.files.config import config_object
-from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
-from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json
 from rmqstore.formats.message import INNER_BATCH
-from rmqstore.formats.properties import is_lmq
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.kernels import keep_freed_memory
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import one_ahead
-from rmqstore.texts import Text
+from rmqstore.texts import Placed, Text
 
 _QUEUE_OFFSET_PROPERTIES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
@@ -132,8 +128,8 @@ def import_messages(
         _stop(store)
         raise
     store.close()
-    queues = _queues(store)
-    _write_topics(building, queues, options.store.dispatch.batch_topics)
+    queues = _started(store)
+    add_topics(building, queues, options.store.dispatch.batch_topics)
     try:
         building.rename(output)
     except OSError as error:
@@ -143,7 +139,7 @@ def import_messages(
         ) from error
     state.unlink(missing_ok=True)
     sync_directory(output.absolute().parent)
-    return Imported(total, done, queues)
+    return Imported(total, done, _ends(store, queues))
 
 
 def import_into(
@@ -158,7 +154,6 @@ def import_into(
     Errors: BadRow and MessageRefused with file and line, Refused for an unreadable topics.json (nothing is written);
     else as `MessageStore.put`.
     """
-    _topics_of(store.root)  # refuse before anything is written
     ends: dict[tuple[str, int], int] = {}
     dispatch = store.options.dispatch
     options = replace(options, store=replace(options.store, dispatch=dispatch))
@@ -168,12 +163,15 @@ def import_into(
                 _refuse_placed(table)
                 store.check_table(store.encode(prepared(table, options)), ends, renumber=options.renumber)
             except RowRefused as error:
-                raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+                raise _at(where(error.row), error) from error
     total = append_chunks(store, chunks(), options, progress=progress)
-    written = {f"{topic}/{queue_id}" for topic, queue_id in ends}
-    queues = {name: end for name, end in _queues(store).items() if name in written}
-    _write_topics(store.root, queues, dispatch.batch_topics)
-    return Imported(total, 0, queues)
+    written = ends.keys() & _started(store)
+    add_topics(store.root, written, dispatch.batch_topics)
+    return Imported(total, 0, _ends(store, written))
+
+
+def _at(where: str, error: RowRefused) -> MessageRefused:
+    return MessageRefused(Placed("{where}: {error}", where=where, error=error.message), error.advice)
 
 
 def _refuse_placed(table: MessageTable) -> None:
@@ -247,7 +245,7 @@ def append_chunks(
                 try:
                     store.put_table(encoded, renumber=options.renumber)
                 except RowRefused as error:
-                    raise MessageRefused(f"{where(error.row)}: {error.message}", error.advice) from error
+                    raise _at(where(error.row), error) from error
             if progress is not None:
                 progress(total)
     return total
@@ -266,7 +264,7 @@ def _encoded(
             if skipped < len(table):
                 encoded = store.encode(prepared(table.take(slice(skipped, None)), options))
         except RowRefused as error:
-            raise MessageRefused(f"{where(skipped + error.row)}: {error.message}", error.advice) from error
+            raise _at(where(skipped + error.row), error) from error
 
         def place(row: int, where: Callable[[int], str] = where, skipped: int = skipped) -> str:
             return where(skipped + row)
@@ -300,64 +298,12 @@ def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
     return table
 
 
-def _queues(store: MessageStore) -> dict[str, int]:
+def _ends(store: MessageStore, queues: Iterable[tuple[str, int]]) -> dict[str, int]:
     return {
-        f"{state.topic}/{state.queue_id}": state.next_offset
-        for state in sorted(store.dispatcher.queues.values(), key=lambda s: (s.topic, s.queue_id))
-        if state.started
+        f"{topic}/{queue_id}": store.dispatcher.queues[topic, queue_id].next_offset
+        for topic, queue_id in sorted(queues)
     }
 
 
-def _write_topics(root: Path, queues: Mapping[str, int], batch_topics: frozenset[str]) -> None:
-    """Add missing topics to config/topics.json, because a broker serves only topics that are in it."""
-    numbers: dict[str, int] = {}
-    for name in queues:
-        topic, _, queue_id = name.rpartition("/")
-        if is_lmq(topic):
-            continue
-        numbers[topic] = max(numbers.get(topic, 0), int(queue_id) + 1)
-    table: dict[str, JsonValue] = {
-        topic: topic_config(topic, count, batch=topic in batch_topics) for topic, count in numbers.items()
-    }
-    content = _topics_of(root)
-    known = content.get("topicConfigTable") or {}
-    assert isinstance(known, dict)  # otherwise a broker rejects the file, and `_topics_of` refuses it
-    if known and table.keys() <= known.keys():
-        return
-    version = content.setdefault("dataVersion", {"counter": 0, "stateVersion": 0, "timestamp": 0})
-    counter = version.get("counter") if isinstance(version, dict) else None
-    if isinstance(version, dict) and isinstance(counter, int):
-        version["counter"] = counter + len(table.keys() - known.keys())
-    content["topicConfigTable"] = table | known
-    replace_file(root / "config" / "topics.json", build_config_json(content))
-
-
-def topic_config(topic: str, queues: int, *, batch: bool = False) -> dict[str, JsonValue]:
-    """Return the entry of a topic in topicConfigTable of topics.json; `batch`: it has a BatchCQ."""
-    return {
-        "attributes": {"queue.type": "BatchCQ"} if batch else {},
-        "order": False,
-        "perm": 6,
-        "readQueueNums": queues,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": topic,
-        "topicSysFlag": 0,
-        "writeQueueNums": queues,
-    }
-
-
-def _topics_of(root: Path) -> dict[str, JsonValue]:
-    """Return what a broker loads from topics.json or, without it, from its .bak; empty if there is neither.
-
-    Errors: Refused for a file that some broker cannot read: the topics in it would be lost.
-    """
-    for path in (root / "config" / "topics.json", root / "config" / "topics.json.bak"):
-        if not os.path.lexists(path):
-            continue
-        if any(config_object(LOCAL, path, reader) is None for reader in JsonReader):
-            raise Refused(
-                Text("{path} cannot be read by every broker", path=path),
-                Text("repair it first: `rmqstore recover STORE`"),
-            )
-        return config_object(LOCAL, path) or {}
-    return {}
+def _started(store: MessageStore) -> set[tuple[str, int]]:
+    return {name for name, state in store.dispatcher.queues.items() if state.started}

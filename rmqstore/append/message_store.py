@@ -3,15 +3,7 @@
     with MessageStore.create(Path("store"), StoreOptions(flush=FlushPolicy.SYNC)) as store:
         store.put(NewMessage("TopicTest", b"hello"))
 
-Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages (RocketMQ 5.4.0)
-
-Mark a store as open for writing: lock `lock`, and create `abort`, which a clean shutdown removes.
-
-Source: DefaultMessageStore#start, #createTempFile, #shutdown (RocketMQ 5.4.0)
-
-The result of a put.
-
-Source: PutMessageResult, PutMessageStatus, Message#isWaitStoreMsgOK (RocketMQ 5.4.0)
+Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages, PutMessageResult (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -38,6 +30,7 @@ from rmqstore.append.index import IndexService
 from rmqstore.append.mapped_files import Clock, WritableMappedFileQueue, now_ms
 from rmqstore.append.recovery import recover
 from rmqstore.append.store_options import StoreOptions, options_of_store
+from rmqstore.append.topics import add_topics, read_topics
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.lock import LOCK_NAME, take_lock
@@ -155,6 +148,8 @@ class MessageStore:
         self._error_raised = False
         self.appended = 0
         """The number of messages appended since the store was opened."""
+        self._known: dict[tuple[str, int], int] = {}
+        """The queues that had messages when the store was opened, with their next offsets."""
         self._encoder = Encoder(options.limits)
         try:
             self.checkpoint = CheckpointFile.open(root / "checkpoint")
@@ -228,12 +223,14 @@ class MessageStore:
         Settings that `options` and `config` (broker.conf) do not give are read from the store. Recovery reads the whole
         log, so that no message stays without its consume queue unit. The self id of a DLedger member is the name of its
         directory; only the caller can know that its group has no other member.
-        Errors: Refused, before anything is opened for writing, if options contradict the store or the log is a replica.
-        Refused also if good records follow damage (run `rmqstore recover`), if consume queues lack units that cannot be
-        appended (run `rmqstore rebuild`), or if the load of `options.version` fails; then queues, index and a plain log
-        are unchanged, and a DLedger log is truncated as at a real start. StoreIsLive, NotAStore, NotReadable, NoSpace.
+        Errors: Refused, before anything is opened for writing, if options contradict the store, if the log is a
+        replica, or if some broker cannot read topics.json. Refused also if good records follow damage (run `rmqstore
+        recover`), if consume queues lack units that cannot be appended (run `rmqstore rebuild`), or if the load of
+        `options.version` fails; then queues, index and a plain log are unchanged, and a DLedger log is truncated as at
+        a real start. StoreIsLive, NotAStore, NotReadable, NoSpace.
         """
         complete = options_of_store(root, options or StoreOptions(), config)
+        read_topics(root)  # refuse before anything is written
         store = cls(root, complete, StoreLock(root), clock)
         try:
             latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
@@ -247,6 +244,7 @@ class MessageStore:
 
     def _start(self) -> None:
         mark_running(self.root)
+        self._known = {name: state.next_offset for name, state in self.dispatcher.queues.items()}
         self.checkpoint.flush()
         if isinstance(self.log, DLedgerLog):
             self.log.store.persist_term()
@@ -503,7 +501,7 @@ class MessageStore:
         raise error
 
     def close(self) -> None:
-        """Flush everything, update the checkpoint, remove `abort`, release the lock.
+        """Flush everything, update the checkpoint, add new topics to topics.json, remove `abort`, release the lock.
 
         Errors: NoSpace and others, also an error of a flush thread that no call has raised yet; then `abort` stays, and
         the next start recovers the store.
@@ -514,6 +512,7 @@ class MessageStore:
         try:
             if self._failed is None:
                 self.flush()
+                self._add_topics()
         except BaseException:
             self._abandon()
             raise
@@ -531,6 +530,12 @@ class MessageStore:
         mark_clean(self.root)
         self._lock.release()
         self._closed, self._usable = True, False
+
+    def _add_topics(self) -> None:
+        """Add the topics of new messages to topics.json, if there is one."""
+        appended = {q for q, state in self.dispatcher.queues.items() if state.next_offset != self._known.get(q, 0)}
+        if appended and read_topics(self.root) is not None:
+            add_topics(self.root, appended, self.options.dispatch.batch_topics)
 
     def _abandon(self) -> None:
         """Close all files without writing, which leaves the store as after a crash."""

@@ -1,26 +1,16 @@
 """Build a plain store from the messages of another: write the records at new offsets, then build all other files.
 
-The caller builds the store in a directory beside its final path and renames it at the end (`files.building`).
+The caller builds the store in a directory beside its final path (`disk.building`).
 Source: CommitLog.DefaultAppendMessageCallback#doAppend (when a record does not fit), DLedgerCommitLog (how DLedger
 changes a record); RocketMQ has no such tool (RocketMQ 5.4.0)
-
-Helpers to build a store: a temporary directory until it is complete, file copies, and the map of message ids.
-
-Update the timer log and timercheck of a store whose messages got new physical offsets.
-
-A timer log unit refers to its message by physical offset. The wheel and `timercheck` refer to units by position, which
-does not change, so only the physical offsets in the units are rewritten. If a message was dropped, the timer log is
-zeroed from its unit on and `timercheck` reset, so that the broker reads the timer queue again from there.
-Source: TimerMessageStore#recover, #recoverAndRevise (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,28 +47,6 @@ from rmqstore.texts import Text
 _COPY = 1 << 20
 _ID_TEXT = 1 << 16
 Progress = Callable[[int], None]
-
-
-@contextmanager
-def building(target: Path) -> Iterator[Path]:
-    """Create a directory beside `target` that is renamed to it at the end of the block, or deleted after an error.
-
-    Errors: OutputExists, NoSpace, NotReadable.
-    """
-    if os.path.lexists(target):
-        raise OutputExists(Text("{target} already exists", target=target))
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    make_directories(part)
-    try:
-        yield part
-        sync_directory(part)
-        if os.path.lexists(target):
-            raise OutputExists(Text("{target} was created in the meantime", target=target))
-        part.rename(target)
-        sync_directory(target.parent)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
 
 
 def copy_file(source: Path, target: Path, progress: Progress | None = None) -> None:
@@ -361,8 +329,10 @@ def relay_timer_log(
     """Copy the timer log with new physical offsets, up to the unit of the first dropped message.
 
     `address` maps an old physical offset to the new one, or to None for a dropped message; offsets below `moved_from`
-    do not change. Returns the timer log position (bytes) of the first dropped unit; None without one.
-    Errors: NoSpace and others.
+    do not change. The wheel and `timercheck` refer to units by position, which does not change. Returns the timer log
+    position (bytes) of the first dropped unit; None without one: from there on the log is zeroed, and a broker reads
+    the timer queue again (`fix_timercheck`).
+    Errors: NoSpace and others. Source: TimerMessageStore#recover, #recoverAndRevise (RocketMQ 5.4.0)
     """
     for file in queue.files:
         target = root / "timerlog" / file.name

@@ -19,7 +19,7 @@ from rmqstore.append.encoder import Limits
 from rmqstore.append.flush import FlushIntervals, FlushPolicy
 from rmqstore.brokers.load import batch_topics
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.errors import NotAStore, Refused
+from rmqstore.errors import NotAStore, Refused, about
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, COMMITLOG_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import sizes_on_disk
@@ -157,7 +157,7 @@ def _with_config(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
         try:
             levels = parse_delay_levels(config.text("messageDelayLevel"))
         except ValueError as error:
-            raise Refused(f"{config.source or 'settings'}: {error}", Text("correct broker.conf")) from error
+            raise Refused(about(config.source or "settings", error), Text("correct broker.conf")) from error
     self_id = config.text("dLegerSelfId") or "n0" if config.bool("enableDLegerCommitLog") else None
     log = "storePathDLedgerCommitLog" if options.dledger or self_id else "storePathCommitLog"
     return replace(

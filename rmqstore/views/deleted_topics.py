@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore.append.importing import topic_config
+from rmqstore.append.topics import topic_config
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.verify import Verified

@@ -124,6 +124,23 @@ def test_units_of_a_deleted_topic_are_not_restored(root: Path) -> None:
     assert sorted(p.name for p in (root / "consumequeue").iterdir()) == ["Kept"]
 
 
+def test_topics_of_new_messages_are_added_to_topics_json(root: Path) -> None:
+    """A broker serves no other topics. A deleted topic without new messages stays deleted."""
+    path = root / "config" / "topics.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps({"dataVersion": {"counter": 3}, "topicConfigTable": {"Kept": {"topicName": "Kept"}}}))
+    with MessageStore.open(root, SMALL):
+        pass
+    assert json.loads(path.read_bytes())["topicConfigTable"].keys() == {"Kept"}
+    with MessageStore.open(root, SMALL) as store:
+        store.put(replace(message(200, topic="New"), queue_id=2))
+        store.put(message(201, topic="%LMQ%light"))
+    after = json.loads(path.read_bytes())
+    assert after["dataVersion"]["counter"] == 4
+    assert after["topicConfigTable"].keys() == {"Kept", "New"}
+    assert after["topicConfigTable"]["New"]["readQueueNums"] == 3
+
+
 def test_all_index_units_are_restored_if_the_index_is_missing(root: Path) -> None:
     before = [data[40:] for data in index_bytes(root)]
     shutil.rmtree(root / "index")

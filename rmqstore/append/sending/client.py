@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from rmqstore.append.exchange import Row, message_of
-from rmqstore.errors import BadRow, CouldNotCheck, NotReadable, RmqStoreError, UsageError, about
+from rmqstore.errors import BadRow, CouldNotCheck, NotReadable, RmqStoreError, UsageError, about, reason
 from rmqstore.files.files import LOCAL
 from rmqstore.formats import properties as names
 from rmqstore.formats.bodies import BatchError, BodyError, decompress, inner_messages
@@ -29,7 +29,7 @@ from rmqstore.formats.javatext import parse_int, parse_long
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.texts import Text
 
-DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", Text("dead letter")
+DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", "dead letter"
 RETRY, SYSTEM, FILLER = "retry", "system", "filler"
 
 MAX_TOPIC = 255  # characters; Validators#checkTopic refuses more, 4.x more than 127
@@ -141,7 +141,7 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> list[Outgoing
             return [Outgoing(target, queue_id, message.flag, kept, body)]
         parts = inner_messages(body)
     except (BodyError, BatchError, RmqStoreError) as error:
-        raise CannotSend(str(error)) from error
+        raise CannotSend(reason(error)) from error
     if len(parts) != messages_in(row):
         raise CannotSend(
             Text(
@@ -378,15 +378,9 @@ class Client:
             self._process.wait(5)
         code = self._process.poll()
         lines = (self._folder / "client.out").read_text("utf-8", "replace").strip().splitlines()
-        return (
-            Text(
-                "RocketMQ's client ended (exit code {code}): {lines}", code=code, lines=lines[-1][:300] if lines else ""
-            )
-            if lines
-            else Text(
-                "RocketMQ's client ended (exit code {code}){lines}", code=code, lines=lines[-1][:300] if lines else ""
-            )
-        )
+        if not lines:
+            return Text("RocketMQ's client ended (exit code {code})", code=code)
+        return Text("RocketMQ's client ended (exit code {code}): {line}", code=code, line=lines[-1][:300])
 
 
 _ADVICE = Text("check --rocketmq-home (the directory with lib/ of a RocketMQ installation) and --namesrv")

@@ -48,7 +48,7 @@ from rmqstore.append.sending.client import (
     messages_in,
     outgoing,
 )
-from rmqstore.errors import Refused
+from rmqstore.errors import Refused, reason
 from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.send-journal/1"
@@ -382,7 +382,7 @@ def _messages(
             found.left_out[left.kind] += messages_in(row)
         except CannotSend as error:
             found.messages += 1
-            _not_tried(found, number, state_of(number, digest(row)), str(row.get("topic")), str(error))
+            _not_tried(found, number, state_of(number, digest(row)), str(row.get("topic")), reason(error))
         else:
             for inner, message in enumerate(messages):
                 mark = digest(row, inner)
