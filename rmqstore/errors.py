@@ -11,7 +11,9 @@ from rmqstore.texts import Placed, Text
 
 
 def reason(error: Exception) -> Text:
-    """Return what the operating system, or a library, says about an error."""
+    """Return what an error says: a text with its template, or what the operating system or a library says."""
+    if error.args and isinstance(error.args[0], Text):
+        return error.args[0]
     return Text(getattr(error, "strerror", None) or str(error))
 
 

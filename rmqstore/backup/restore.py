@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.disk import building_store, make_directories, remove_tree, take_file, write_new_file
+from rmqstore.append.disk import building, make_directories, remove_tree, take_file, write_new_file
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of
@@ -140,7 +140,7 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
     _check_role(manifest, options)
     files = SnapshotFiles(folder, manifest, target.absolute())
     cut = find_cut(files, options)
-    with building_store(target) as place:
+    with building(target) as place:
         work = _Build(files, place, cut, options)
         work.copy_logs()
         work.copy_others()

@@ -27,6 +27,16 @@ LOG_ONLY: frozenset[str] = frozenset()
 """Nothing is derived: the log and the files beside it."""
 
 
+class StorePath(type(Path())):  # type: ignore[misc]  # the class of this system's paths
+    """A path, or an address of object storage, which is written with both of its slashes."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"s3://{text[4:]}" if text.startswith("s3:/") else text
+
+
 def is_snapshot_address(path: Path) -> bool:
     """Return whether a path names a store in a repository (`REPO::NAME`, or the only one in REPO)."""
     text = str(path)
@@ -46,6 +56,7 @@ def open_named(
     `parts` of a snapshot are derived from its log when they are read; `time_of` parses TIME.
     Errors: as `open_store` and `files_of`.
     """
+    path = StorePath(path)
     files, settings = files_of(path, config, parts, time_of)
     return open_store(path, settings, files)
 
@@ -62,10 +73,8 @@ def files_of(
     from rmqstore.backup.repository import Address, find_snapshot, folder_of
     from rmqstore.backup.snapshot_files import SnapshotFiles
 
-    text = str(path)
-    if text.startswith("s3:/") and not text.startswith("s3://"):  # a Path has lost the second slash
-        text = f"s3://{text[4:]}"
-    address = Address.parse(text)
+    path = StorePath(path)
+    address = Address.parse(str(path))
     folder = folder_of(address)
     manifest = find_snapshot(folder, address.snapshot, time_of)
     if not any(log.own for log in manifest.logs):

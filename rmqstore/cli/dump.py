@@ -27,7 +27,7 @@ from rmqstore.cli.shared.filters import (
 from rmqstore.cli.shared.help_pages import kept
 from rmqstore.cli.shared.options import VERSIONS, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
-from rmqstore.errors import NotAStore, UsageError
+from rmqstore.errors import NotAStore, UsageError, reason
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
                 unparsed += batch_length(batch) if UNPARSED in batch else 0
                 yield batch
         except CannotRead as e:
-            problem = str(e)
+            problem = reason(e)
 
     def limited() -> Iterator[Any]:
         nonlocal left

@@ -14,7 +14,7 @@ import click
 from rmqstore.cli.printing.output import Output, refuse_inside, warn
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.options import command, config_option, gathered, read_config, topic_map
-from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError
+from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError, reason
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ def _store_options(how: ImportFlags, config: BrokerConfig, batch_topics: frozens
     try:
         levels = parse_delay_levels(config.text("messageDelayLevel"))
     except ValueError as error:
-        raise UsageError(str(error), Text("correct broker.conf")) from error
+        raise UsageError(reason(error), Text("correct broker.conf")) from error
     return StoreOptions(
         commitlog_file_size=config.int("mappedFileSizeCommitLog"),
         index_slots=config.int("maxHashSlotNum"),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 _LARGEST_OFFSET = 999_999_999  # a longer number may be a time
 _SHOWN = 40
+_STATES: dict[str, Text] = {
+    text: text for text in (Text("acknowledged"), Text("invisible"), Text("returned"), Text("unknown"))
+}
 _COLUMNS = ("group", "topic", "queue_id", "offset", "min", "max", "lag", "next_timestamp", "pop")
 
 
@@ -153,7 +156,7 @@ def _row(row: GroupProgress) -> dict[str, Any]:
 
 
 def _states(row: GroupProgress) -> str:
-    return joined((Placed("{count:,} {state}", count=count, state=state) for state, count in row.pop.items()))
+    return joined((Placed("{count:,} {state}", count=count, state=_STATES[state]) for state, count in row.pop.items()))
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------

@@ -117,10 +117,9 @@ def pipeline(
         raise UsageError(Text("{job} needs at least one STORE", job=job), f"rmqstore pipeline {job} STORE")
     if job in _NEEDS_OUTPUT and target is None:
         raise UsageError(Text("{job} needs --output DIR", job=job), f"rmqstore pipeline {job} STORE --output DIR")
-    from rmqstore.spark.session import open_session
+    from rmqstore.spark.session import session_for
 
-    with out.progress(job, None, "B") as progress:
-        spark = open_session(session.master, session.spark_settings())
+    with out.progress(job, None, "B") as progress, session_for(session.master, session.spark_settings()) as spark:
         try:
             work = _Work(out, spark, list(stores), broker_conf, progress)
             if job == "sql":
@@ -128,7 +127,6 @@ def pipeline(
             result = work.run(job, target or "", asked)
         finally:
             progress.hide()
-            spark.stop()
     if out.as_json:
         out.report(result.to_json())
     else:

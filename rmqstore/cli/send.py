@@ -460,7 +460,7 @@ def _left_out(kind: str, count: int) -> tuple[str, str]:
         "delayed": (many(count, "delayed message"), "--delayed"),
         "timed": (many(count, "timed message"), "--timed"),
         "half": (many(count, "half message"), "--half"),
-        Text("dead letter"): (many(count, "dead letter"), "--dead-letters"),
+        "dead letter": (many(count, "dead letter"), "--dead-letters"),
         "retry": (many(count, "message for a retry", "messages for a retry"), ""),
         "system": (many(count, "message of a system topic", "messages of system topics"), ""),
         "filler": (many(count, "filler"), ""),

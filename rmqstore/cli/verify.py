@@ -230,7 +230,7 @@ def _in_a_line(report: Report) -> Iterator[str]:
     if report.reused is not None:
         from rmqstore.cli.printing.verify_text import reused_words
 
-        reused = f"; {reused_words(report.reused)}"
+        reused = Placed("; {words}", words=reused_words(report.reused))
     yield (
         Placed(
             "{store}: {found} ({codes}){unchecked}{reused}",

@@ -505,7 +505,7 @@ def open_store(path: Path | str, config: BrokerConfig | None = None, files: File
     `path` takes precedence over storePathRootDir of `config`. All files are read through `files`.
     Errors: NotReadable (missing, no permission), NotAStore (neither a RocketMQ store nor a part of one).
     """
-    return recognised(Store(Path(path), config or BrokerConfig(), files=files))
+    return recognised(Store(path if isinstance(path, Path) else Path(path), config or BrokerConfig(), files=files))
 
 
 def recognised(store: S) -> S:

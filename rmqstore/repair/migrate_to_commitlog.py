@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rmqstore.append.disk import building
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.readdress import (
     WHEEL_TOPIC,
     IdMap,
     Readdressing,
     ReaddressOptions,
-    building,
     copy_file,
     copy_tree,
     fix_timercheck,

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.verify import VerifyOptions, examine
-from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.errors import RmqStoreError, UsageError, reason
 from rmqstore.repair.replica.heal import find_offers
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.dispatch import QueueTable
@@ -150,7 +150,7 @@ def _offers(ref: StoreRef, stores: Sequence[StoreRef]) -> tuple[dict[str, Any], 
         verified = examine(store, VerifyOptions(jobs=1))
         found = find_offers(store, verified, [Replica(str(o.path), o.open(LOG_ONLY), 1) for o in stores if o != ref])
     except (RmqStoreError, OSError) as e:
-        return {"store": ref.label, "places": 0, "replicas": [], "refused": {}, "note": str(e)}, 0
+        return {"store": ref.label, "places": 0, "replicas": [], "refused": {}, "note": reason(e)}, 0
     offers = [asdict(offer) for offer in found.offers]
     return {"store": ref.label, "places": found.places, "replicas": offers, "refused": found.refused}, 0
 

@@ -24,7 +24,7 @@ from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import VerifyOptions
 from rmqstore.checks.verify import verify as verify_store
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import NotReadable, RmqStoreError
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, Split
 from rmqstore.texts import Text, joined
@@ -317,7 +317,7 @@ def _used(
         store = ref.open()
         unread = unreadable_files(store)
         if unread:
-            return lost_store(ref, OSError(Text("not readable: {unread}", unread=joined(unread, "; ")))), 4
+            return lost_store(ref, NotReadable(Text("not readable: {unread}", unread=joined(unread, "; ")))), 4
         damage = Skipped(live=store.lock_state().held)
         used = usage(
             store,

@@ -11,7 +11,8 @@ import os
 import shutil
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,27 @@ def settings_for(master: str, given: Mapping[str, str] | None = None) -> dict[st
     return out
 
 
+@contextmanager
+def session_for(master: str | None, settings: Mapping[str, str]) -> Iterator[Any]:
+    """Open a session, and stop it at the end of the block unless it was active before. Errors: as `open_session`."""
+    was_active = _active_session() is not None
+    spark = open_session(master, settings)
+    try:
+        yield spark
+    finally:
+        if not was_active:
+            spark.stop()
+
+
+def _active_session() -> Any:
+    """Return the active session or None. Errors: SparkMissing"""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as e:
+        raise SparkMissing(Text("PySpark is not installed ({e})", e=e.name or e)) from None
+    return SparkSession.getActiveSession()
+
+
 def open_session(
     master: str | None = None, settings: Mapping[str, str] | None = None, app_name: str = "rmqstore"
 ) -> Any:
@@ -87,13 +109,11 @@ def open_session(
     `master`: None for `local[*]`, or for the master that spark-submit chose. The caller stops a new session with
     `spark.stop()`. Errors: SparkMissing
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as e:
-        raise SparkMissing(Text("PySpark is not installed ({e})", e=e.name or e)) from None
-    active = SparkSession.getActiveSession()
+    active = _active_session()
     if active is not None:
         return register(active)
+    from pyspark.sql import SparkSession
+
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master and settings
     builder = SparkSession.builder.appName(app_name)
     if not submitted:
@@ -109,23 +129,12 @@ def open_session(
     try:
         spark = builder.getOrCreate()
     except Exception as e:  # noqa: BLE001  # Java and clusters raise many types; users get one line
-        raise SparkMissing(
-            Text("Spark did not start: {first_line}", first_line=_first_line(e)), _advice(master)
-        ) from None
+        why = (str(e).strip() or type(e).__name__).splitlines()[0]
+        advice = Text("set JAVA_HOME to a Java 17 or newer, or run {command}", command=install_command("spark"))
+        if master and not master.startswith("local"):
+            host = socket.gethostname()
+            advice = Text(
+                "check that {master} answers, and that it can connect back to {host}", master=master, host=host
+            )
+        raise SparkMissing(Text("Spark did not start: {why}", why=why), advice) from None
     return register(spark)
-
-
-def _advice(master: str | None) -> str:
-    if master and not master.startswith("local"):
-        return Text(
-            "check that {master} answers, and that it can connect back to {gethostname}",
-            master=master,
-            gethostname=socket.gethostname(),
-        )
-    return Text(
-        "set JAVA_HOME to a Java 17 or newer, or run {install_command}", install_command=install_command("spark")
-    )
-
-
-def _first_line(e: BaseException) -> str:
-    return (str(e).strip() or type(e).__name__).splitlines()[0]

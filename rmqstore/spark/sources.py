@@ -37,7 +37,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.checks.problems.report import Findings
-from rmqstore.errors import UsageError
+from rmqstore.errors import UsageError, reason
 from rmqstore.files.config import batch_topics
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -186,7 +186,7 @@ def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
     try:
         message_columns(message)
     except ValueError as e:
-        raise UsageError(str(e)) from None
+        raise UsageError(reason(e)) from None
     return ReadOptions(
         message=message,
         selection=replace(selection_of(options), fillers=flag(options, "fillers", False)),

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
-from rmqstore.errors import RmqStoreError
+from rmqstore.errors import RmqStoreError, reason
 from rmqstore.files.config import Committed
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.rows import pop_rows
@@ -97,7 +97,7 @@ class PopProgress:
             out._read_revive_log(store, offsets, newest)
             out._read_rows(store)
         except CannotRead as e:
-            out.unreadable = str(e)
+            out.unreadable = reason(e)
         return out
 
     def of(self, progress: QueueProgress, topic: str, queue_id: int, queue_offset: int) -> Popped | None:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from rmqstore.errors import RmqStoreError, UsageError, install_command
-from rmqstore.texts import Text
+from rmqstore.texts import Placed, Text
 
 try:
     import duckdb
@@ -193,12 +193,12 @@ class Query:
 
     def _offsets(self, ref: StoreRef) -> Iterator[Any]:
         if reason := ConsumerOffsets.read(ref.open()).unreadable:
-            self.read.lacks(f"{ref.label}: {reason}")
+            self.read.lacks(Placed("{store}: {why}", store=ref.label, why=reason))
         return tables.read_offsets(ref)
 
     def _pop(self, ref: StoreRef) -> Iterator[Any]:
         if reason := PopProgress.read(ref.open(), newest=0).unreadable:
-            self.read.lacks(f"{ref.label}: {reason}")
+            self.read.lacks(Placed("{store}: {why}", store=ref.label, why=reason))
         yield tables.one_batch(pop_schema(), popped_rows(ref))
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:

@@ -149,7 +149,7 @@ def test_an_interrupted_restore_leaves_nothing_that_counts(
 
 def test_what_a_killed_restore_left_is_removed(history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
     _, repo = history
-    left = tmp_path / ".copy.restoring"
+    left = tmp_path / ".copy.building"
     (left / "commitlog").mkdir(parents=True)
     (left / "commitlog" / "00000000000000099999").write_text("half")
     (left / "topics.json").symlink_to(tmp_path)

@@ -63,6 +63,10 @@ def test_a_snapshot_in_object_storage_is_a_store(repository: str, tmp_path: Path
     assert run("verify", f"{repository}::a", "--jobs", "2").exit_code == 0
     rows = run("dump", f"{repository}::a", "--format", "ndjson").stdout.splitlines()
     assert len(rows) == store.count
+    for command in ("verify", "info", "du"):
+        assert run_json(command, f"{repository}::a", exit_code=0)["store"] == f"{repository}::a"
+    assert run("report", f"{repository}::a", "-o", str(tmp_path / "report.html")).exit_code == 0
+    assert f"{repository}::a" in (tmp_path / "report.html").read_text()
     garble(store.log_files[0], 900, 2000)
     assert run("recover", str(store.root), "--replica", f"{repository}::a", "--apply").exit_code == 0
     assert store.log_files[0].read_bytes() == good

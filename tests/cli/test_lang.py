@@ -16,6 +16,7 @@ from rmqstore.cli import lang
 from rmqstore.cli.lang import catalogue, lookup
 from rmqstore.cli.lang.extract import extract
 from rmqstore.cli.printing.verify_text import fact
+from rmqstore.errors import about
 from rmqstore.formats.text import columns
 from rmqstore.texts import Text, joined
 from tests.cases.case import case_names, make, options, read_case
@@ -59,6 +60,13 @@ def _marked(template: str) -> str:
 
 def test_every_template_has_a_translation() -> None:
     assert [entry.english for entry in catalogue.read() if not entry.chinese] == []
+
+
+def test_a_text_in_an_error_is_translated_inside_another_text() -> None:
+    lang.use("zh")
+    error = ValueError(Text("messageDelayLevel: {part!r} is not a delay", part="1x"))
+    for text in (Text("--to {target}: {error}", target="9", error=error), about("broker.conf", error)):
+        assert "不是延迟" in lang.translated(text)
 
 
 def test_the_catalogue_has_the_templates_of_the_source() -> None:

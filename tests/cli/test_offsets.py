@@ -218,6 +218,11 @@ def test_pop_progress_is_in_the_list() -> None:
         for state, count in row["pop"].items():
             states[state] = states.get(state, 0) + count
     assert states == {"acknowledged": 20, "returned": 20, "invisible": 20}
+    chinese = run(
+        "offsets", str(unpack("5.5.1-pop")), "--topic", "PopRaw_11", "--format", "table", "--lang", "zh"
+    ).stdout
+    assert "已确认" in chinese
+    assert "acknowledged" not in chinese
 
 
 def test_a_group_without_offsets_is_pointed_out(store: Path) -> None:

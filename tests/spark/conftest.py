@@ -68,10 +68,3 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session = open_session("local[2]", quick, "rmqstore tests")
     yield session
     session.stop()
-
-
-@pytest.fixture
-def kept_session(spark: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commands that run in this process use the session of all tests, and do not stop it."""
-    # of the class: undoing a patch of an object leaves an attribute, which hides the next patch of the class
-    monkeypatch.setattr(type(spark), "stop", lambda self: None)

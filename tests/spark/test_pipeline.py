@@ -495,7 +495,7 @@ def test_spark_finds_the_sources_by_itself(spark: Any) -> None:
         columns("dispatched")  # no module of its own, so it has to be registered
 
 
-@pytest.mark.usefixtures("kept_session")
+@pytest.mark.usefixtures("spark")
 def test_fillers_are_included_only_when_asked_for(tmp_path: Path) -> None:
     from tests.cli.test_fillers import repaired
 

@@ -19,7 +19,7 @@ from tests.stores import copy_store, unpack
 JOBS = ("export", "verify", "crosscheck", "rebuild", "du", "compare", "sql")
 
 
-@pytest.mark.usefixtures("kept_session")
+@pytest.mark.usefixtures("spark")
 def test_output_of_pipeline_is_as_the_schemas_say(tmp_path: Path) -> None:
     stores = [unpack("5.4.0-dledger3-n0"), unpack("5.4.0-dledger3-n1"), tmp_path / "none"]
     stores.append(damaged(copy_store("5.4.0-killed", tmp_path / "damaged")))

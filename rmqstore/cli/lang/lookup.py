@@ -7,8 +7,9 @@ import string
 from collections.abc import Iterator
 from functools import cache
 
-from rmqstore.cli.lang import catalogue
 from rmqstore.cli.lang.as_is import AsIs
+from rmqstore.cli.lang.catalogue import read
+from rmqstore.errors import reason
 from rmqstore.formats.text import columns
 from rmqstore.texts import Joined, Placed, Text
 
@@ -116,6 +117,8 @@ def _list(text: Joined) -> str:
 def _value(value: object, spec: str, conversion: str | None) -> str:
     if conversion == "r":
         return format(repr(value), spec)
+    if isinstance(value, Exception):
+        value = reason(value) if value.args and isinstance(value.args[0], Text) else str(value)
     if not isinstance(value, str):
         return format(value, spec)
     shown = in_chinese(value)
@@ -133,4 +136,4 @@ def _fields(template: str) -> list[tuple[str, str | None, str | None, str | None
 
 @cache
 def _texts() -> dict[str, str]:
-    return {entry.english: entry.chinese for entry in catalogue.read() if entry.chinese}
+    return {entry.english: entry.chinese for entry in read() if entry.chinese}

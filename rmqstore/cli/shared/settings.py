@@ -19,7 +19,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmqstore.errors import UsageError
+from rmqstore.errors import UsageError, about
 from rmqstore.texts import Text, joined
 
 OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress", "lang")
@@ -64,7 +64,7 @@ def read_settings() -> Mapping[str, Any]:
     try:
         found = tomllib.loads(path.read_text("utf-8"))
     except (ValueError, OSError) as error:
-        raise UsageError(f"{path}: {error}", Text("correct the file, or remove it")) from None
+        raise UsageError(about(path, error), Text("correct the file, or remove it")) from None
     _refuse_unknown(path, "", found, (*OPTIONS, "stores"))
     stores = found.get("stores", {})
     if not isinstance(stores, dict) or not all(isinstance(own, dict) for own in stores.values()):

@@ -15,6 +15,7 @@ from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueu
 from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.texts import Placed
 from rmqstore.views.dump.batches import Array, Batch, pick, unparsed_rows, within
 from rmqstore.views.dump.selection import Selection
 
@@ -93,7 +94,7 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
                 batch["store_timestamp"] = times
                 yield pick(batch, rows)
         if queue.unreadable:
-            problem = problem or f"{topic}/{queue_id}: {queue.unreadable[0].reason}"
+            problem = problem or Placed("{queue}: {why}", queue=f"{topic}/{queue_id}", why=queue.unreadable[0].reason)
     if problem:
         raise CannotRead(problem)
 
