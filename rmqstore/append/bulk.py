@@ -1,8 +1,6 @@
-"""Dispatch chunks of records to consume queues and index.
+"""Append tables of messages at once: checks, queue offsets, and their dispatch to consume queues and index.
 
 Source: as `rmqstore.append.dispatch`
-
-Tables of messages as records that a store appends together: checks, and the queue offsets that they get.
 """
 
 from __future__ import annotations
@@ -295,11 +293,11 @@ def queue_offsets(
 def discontinued(state: OpenQueue, own: int, next_offset: int) -> MessageRefused:
     return MessageRefused(
         Text(
-            "queue offset {own} does not continue {topic}/{queue_id}, whose next offset is {next_offset}",
+            "queue offset {own} does not continue {topic}/{id}, whose next offset is {next}",
             own=own,
             topic=state.topic,
-            queue_id=state.queue_id,
-            next_offset=next_offset,
+            id=state.queue_id,
+            next=next_offset,
         ),
         Text("omit queue_offset, and the store assigns it (import: --renumber)"),
     )

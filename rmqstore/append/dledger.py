@@ -1,17 +1,7 @@
 """A writable DLedger log: a DLedgerMmapFileStore, its member, and its use as the log of a store.
 
-A writable DLedgerMmapFileStore: append entries as leader or follower, truncate, recover, commit and flush.
-
 Where DLedger calls `System.exit`, this raises Refused.
 Source: DLedgerMmapFileStore, MmapFileList, MemberState, DLedgerCommitLog (DLedger 0.3.2, RocketMQ 5.4.0)
-
-The role, term and leader of a DLedger member.
-
-Source: MemberState (DLedger 0.3.2)
-
-Use a DLedger member as the log of a store.
-
-Source: DLedgerCommitLog (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -234,15 +224,8 @@ class DLedgerMmapFileStore:
             )
         pos = self.reserve(entry.size)
         if pos != entry.pos:
-            raise Refused(
-                Text(
-                    "entry {index} has position {pos}, but the data ends at {pos2}",
-                    index=entry.index,
-                    pos=entry.pos,
-                    pos2=pos,
-                ),
-                Text("truncate first"),
-            )
+            wrong = Text("entry {index} has position {at}, but the data ends at {end}")
+            raise Refused(wrong.format(index=entry.index, at=entry.pos, end=pos), Text("truncate first"))
         self._append(entry, 0)
         return entry
 

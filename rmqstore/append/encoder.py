@@ -150,24 +150,15 @@ class TopicName:
         """
         raw = text.encode("utf-8", "surrogateescape")
         if len(raw) > MAX_DIRECTORY_NAME:
-            raise MessageRefused(
-                Text(
-                    "topic of {count} bytes: a directory name has at most {max_directory_name}",
-                    count=len(raw),
-                    max_directory_name=MAX_DIRECTORY_NAME,
-                )
-            )
+            too_long = Text("topic of {count} bytes: a directory name has at most {limit}")
+            raise MessageRefused(too_long.format(count=len(raw), limit=MAX_DIRECTORY_NAME))
         if not is_directory_name(raw):
             raise MessageRefused(Text("topic {text!r} is not a valid directory name", text=text))
         long = auto_v2 and len(text.encode("utf-16-le", "surrogatepass")) // 2 > MAX_TOPIC_V1
         v2 = long if version is None else version == 2
         if not v2 and len(raw) > MAX_TOPIC_V1:
             raise MessageRefused(
-                Text(
-                    "topic of {count} bytes: the limit of a V1 record is {max_topic_v1}",
-                    count=len(raw),
-                    max_topic_v1=MAX_TOPIC_V1,
-                )
+                Text("topic of {count} bytes: the limit of a V1 record is {limit}", count=len(raw), limit=MAX_TOPIC_V1)
             )
         wide = 2 if v2 else 1
         return cls(text, raw, len(raw).to_bytes(wide, "big") + raw, MAGIC_V2 if v2 else MAGIC_V1)
@@ -385,22 +376,14 @@ def place_records(columns: Columns, offsets: I64) -> None:
 
 def _too_long(length: int, limits: Limits) -> MessageRefused:
     return MessageRefused(
-        Text(
-            "body of {length} bytes; maxMessageSize is {max_message_size}",
-            length=length,
-            max_message_size=limits.max_message_size,
-        ),
+        Text("body of {length} bytes; maxMessageSize is {limit}", length=length, limit=limits.max_message_size),
         Text("raise the limit, and maxMessageSize of the broker that will read it"),
     )
 
 
 def _long_properties(length: int) -> MessageRefused:
     return MessageRefused(
-        Text(
-            "properties of {length} bytes; the limit of a record is {max_properties}",
-            length=length,
-            max_properties=MAX_PROPERTIES,
-        )
+        Text("properties of {length} bytes; the limit of a record is {limit}", length=length, limit=MAX_PROPERTIES)
     )
 
 

@@ -72,15 +72,8 @@ def _integer(row: Mapping[str, Any], name: str, where: str, default: int | None)
         raise BadRow(Text("{where}: {name} must be an integer", where=where, name=name))
     top = 1 << INTEGERS[name] - 1
     if not -top <= value < top:
-        raise BadRow(
-            Text(
-                "{where}: {name} {value} does not fit into {integers} bits",
-                where=where,
-                name=name,
-                value=value,
-                integers=INTEGERS[name],
-            )
-        )
+        large = Text("{where}: {name} {value} does not fit into {bits} bits")
+        raise BadRow(large.format(where=where, name=name, value=value, bits=INTEGERS[name]))
     return value
 
 

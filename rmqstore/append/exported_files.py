@@ -44,11 +44,8 @@ def tables_of(path: Path) -> Iterator[TableChunk]:
 
 
 def _unknown_type(path: Path) -> UsageError:
-    return UsageError(
-        Text(
-            "{path}: unknown type; give a .ndjson, .csv, .parquet or .arrow of `rmqstore export`, or a store", path=path
-        )
-    )
+    unknown = Text("{path}: unknown type; give a .ndjson, .csv, .parquet or .arrow of `rmqstore export`, or a store")
+    return UsageError(unknown.format(path=path))
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, Row]]:

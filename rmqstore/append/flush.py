@@ -1,17 +1,9 @@
-"""Flush files and whole stores to disk, and write the checkpoint.
+"""Flush a store to disk: the log first, then consume queues and index, the checkpoint last.
 
-Flush data to disk by synchronous group commit, or at intervals in a thread.
-
-Units: intervals in ms, pages of 4096 bytes.
-Source: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService (RocketMQ 5.4.0)
-
-Flush a store to disk: the log first, then consume queues and index, the checkpoint last.
-
-Source: FlushRealTimeService, FlushConsumeQueueService, DefaultMessageStore#flush, StoreCheckpoint (RocketMQ 5.4.0)
-
-Write the store checkpoint.
-
-Source: StoreCheckpoint (RocketMQ 5.4.0 and 5.5.1)
+The log is flushed by synchronous group commit, or at intervals in a thread. Units: intervals in ms, pages of 4096
+bytes.
+Source: GroupCommitService, FlushRealTimeService, FlushConsumeQueueService, DefaultMessageStore#flush (RocketMQ 5.4.0),
+StoreCheckpoint (RocketMQ 5.4.0 and 5.5.1)
 """
 
 from __future__ import annotations

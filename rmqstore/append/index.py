@@ -1,10 +1,6 @@
-"""Write the index files of a store.
+"""Write the index files of a store; many entries at a time are placed in memory, by the rules of IndexFile.
 
-Source: IndexService#buildIndex, #load (RocketMQ 5.4.0)
-
-Build an index file in memory, many entries at a time, by the rules of IndexFile; no I/O.
-
-Source: IndexFile#putKey, IndexHeader (RocketMQ 5.4.0)
+Source: IndexService#buildIndex, #load, IndexFile#putKey, IndexHeader (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations
@@ -209,15 +205,9 @@ class IndexFileWriter:
             length = os.fstat(descriptor).st_size
             if length not in (0, size):
                 os.close(descriptor)
+                differs = Text("{path} has {length} bytes, but {slots} slots and {units} units need {size}")
                 raise Refused(
-                    Text(
-                        "{path} has {length} bytes, but {slots} slots and {units} units need {size}",
-                        path=path,
-                        length=length,
-                        slots=slots,
-                        units=units,
-                        size=size,
-                    ),
+                    differs.format(path=path, length=length, slots=slots, units=units, size=size),
                     Text("give the maxHashSlotNum and maxIndexNum of the store"),
                 )
             if not length:

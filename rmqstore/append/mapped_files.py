@@ -1,13 +1,7 @@
-"""Writable MappedFile and MappedFileQueue.
+"""Writable MappedFile and MappedFileQueue; the read-only ones are in `rmqstore.files.mapped_file_queue`.
 
-A writable MappedFile, with wrote, committed and flushed positions and a reference count.
-
-Source: DefaultMappedFile, ReferenceResource (RocketMQ 5.4.0)
-
-A writable MappedFileQueue: append, flush, truncate and delete expired files.
-
-Source: MappedFileQueue, MultiPathMappedFileQueue (RocketMQ 5.4.0). The read-only counterpart is in
-`rmqstore.files.mapped_file_queue`.
+A file has wrote, committed and flushed positions and a reference count.
+Source: DefaultMappedFile, ReferenceResource, MappedFileQueue, MultiPathMappedFileQueue (RocketMQ 5.4.0)
 """
 
 from __future__ import annotations

@@ -176,16 +176,9 @@ class _DispatchedMessages:
         first = walk.end
         for consume_queue in self.dispatcher.files():
             for stop, start in consume_queue.queue.check_self():
-                directory = consume_queue.queue.directories[0]
-                raise Refused(
-                    Text(
-                        "{directory}: the file with the units in [{stop}, {start}) is missing",
-                        directory=directory,
-                        stop=stop,
-                        start=start,
-                    ),
-                    _REBUILD,
-                )
+                missing = Text("{folder}: the file with the units in [{stop}, {start}) is missing")
+                folder = consume_queue.queue.directories[0]
+                raise Refused(missing.format(folder=folder, stop=stop, start=start), _REBUILD)
         for columns in walk.records(0, crc=False):
             if len(columns):
                 self.latest = max(self.latest, int(columns.store_timestamp.max()))
@@ -201,17 +194,13 @@ class _DispatchedMessages:
             hidden = hidden[is_dispatched(columns.sys_flag[hidden])]
             if len(hidden):
                 i = int(hidden[0])
-                raise Refused(
-                    Text(
-                        "{label}: the log has message {queue_offset} of this queue at {offset}, but its consume "
-                        "queue begins at {first}",
-                        label=self.table.label(int(numbers[i])),
-                        queue_offset=columns.queue_offset[i],
-                        offset=columns.offset[i],
-                        first=self.first[numbers[i]],
-                    ),
-                    _REBUILD,
+                cut = Text(
+                    "{label}: the log has message {at} of this queue at {offset}, but its consume queue begins at "
+                    "{first}"
                 )
+                label, first_unit = self.table.label(int(numbers[i])), self.first[numbers[i]]
+                at, offset = columns.queue_offset[i], columns.offset[i]
+                raise Refused(cut.format(label=label, at=at, offset=offset, first=first_unit), _REBUILD)
         return first
 
     def _refuse_gaps(self, columns: Columns, rows: npt.NDArray[np.int64]) -> None:
@@ -226,17 +215,12 @@ class _DispatchedMessages:
             wrong = np.flatnonzero(offsets != expected + np.arange(len(offsets)))
             if len(wrong):
                 i = int(wrong[0])
-                raise Refused(
-                    Text(
-                        "{label}: the log has message {offsets} of this queue at {offset}, but the next one of its "
-                        "consume queue is {expected}",
-                        label=self.table.label(number),
-                        offsets=offsets[i],
-                        offset=columns.offset[rows[group[i]]],
-                        expected=expected + i,
-                    ),
-                    _REBUILD,
+                gap = Text(
+                    "{label}: the log has message {at} of this queue at {offset}, but the next one of its consume "
+                    "queue is {next}"
                 )
+                label, offset = self.table.label(number), columns.offset[rows[group[i]]]
+                raise Refused(gap.format(label=label, at=offsets[i], offset=offset, next=expected + i), _REBUILD)
             self.next[number] = expected + len(offsets)
 
     def missing(self, columns: Columns, index_end: int) -> list[int]:
@@ -349,13 +333,9 @@ def _end_of(log: RecordLog, first: int) -> int:
         for run in scan_file(_to_read(file), body_offset=log.body_offset):
             if run.kind is Kind.RECORDS:
                 if stopped:
+                    good = Text("{path}: good records at {start} after damage at {end}")
                     raise Refused(
-                        Text(
-                            "{path}: good records at {start} after damage at {end}",
-                            path=file.path,
-                            start=run.start,
-                            end=end,
-                        ),
+                        good.format(path=file.path, start=run.start, end=end),
                         Text("run `rmqstore recover` on it first"),
                     )
                 end = run.stop

@@ -1,11 +1,8 @@
 """The settings of a writable store: given ones, and those of an existing store.
 
-The settings of a writable store.
-
-Determine the settings of an existing store from its files, before anything is opened for writing.
-
 A writer with wrong settings destroys a store: it overwrites the legacy log, truncates queues that look damaged, or
-extends index files. So settings that are not given come from the files, and settings that contradict them are refused.
+extends index files. So settings that are not given come from the files, before anything is opened for writing, and
+settings that contradict them are refused.
 """
 
 from __future__ import annotations
@@ -111,10 +108,11 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
             raise
         return options.with_defaults()
     if store.rocksdb_consume_queue:
-        reason = Text("{rocksdb_directory} is a RocksDB database", rocksdb_directory=store.rocksdb_directory)
+        reason = Text("{folder} is a RocksDB database", folder=store.rocksdb_directory)
         raise Refused(reason, "rmqstore appends only to stores with consume queue files")
     if options.dledger is None and "enableDLegerCommitLog" not in config.given:
-        options = replace(options, dledger=_member_on_disk(store))
+        written = _written_members(store)  # a member that follows another one is refused later, by its vote
+        options = replace(options, dledger=written[0] if len(written) == 1 else None)
     _refuse_light_rows(store, options)
     directories = [root / "commitlog"] if options.dledger or not options.directories else options.directories
     legacy = MappedFileQueue.open("commitlog", directories, default=COMMITLOG_FILE_SIZE)
@@ -138,14 +136,11 @@ def options_of_store(root: Path, options: StoreOptions, config: BrokerConfig | N
     )
     known = complete.dispatch.consume_queue_file_size or complete.dispatch.batch_file_size
     if not known and complete.commitlog_file_size not in (0, COMMITLOG_FILE_SIZE):
-        raise Refused(
-            Text(
-                "{root}: the size of consume queue files is unknown: the store has none, and its log files "
-                "do not have the default size",
-                root=root,
-            ),
-            Text("give consume_queue_file_size (mappedFileSizeConsumeQueue)"),
+        unknown = Text(
+            "{root}: the size of consume queue files is unknown: the store has none, and its log files do not have the "
+            "default size"
         )
+        raise Refused(unknown.format(root=root), Text("give consume_queue_file_size (mappedFileSizeConsumeQueue)"))
     return complete.with_defaults()
 
 
@@ -179,16 +174,8 @@ def _with_config(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
 # --- mode and role ---------------------------------------------------------------------------------------------------
 
 
-def _member_on_disk(store: Store) -> str | None:
-    """Return the self id of the one DLedger member that has a log in the store; None if there is no or another one.
-
-    A member that follows another one is refused later, by its vote.
-    """
-    written = _written_members(store)
-    return written[0] if len(written) == 1 else None
-
-
 def _written_members(store: Store) -> list[str]:
+    """Return the self ids of the DLedger members that have a log in the store."""
     members = [e.path.name.removeprefix("dledger-") for e in store.top.values() if e.path.name.startswith("dledger-")]
     return [member for member in members if store.dledger_at(store.root / f"dledger-{member}").data.files]
 
@@ -206,10 +193,7 @@ def _refuse_light_rows(store: Store, options: StoreOptions) -> None:
         light = True
     if light:
         raise Refused(
-            Text(
-                "{rocksdb_directory} is a RocksDB with the light queues of the store",
-                rocksdb_directory=store.rocksdb_directory,
-            ),
+            Text("{folder} is a RocksDB with the light queues of the store", folder=store.rocksdb_directory),
             "rmqstore appends only to stores with consume queue files",
         )
 
@@ -219,22 +203,19 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
 
     Errors: Refused.
     """
-    written = _written_members(store)
-    own = options.dledger
+    root, own, written = store.root, options.dledger, next(iter(_written_members(store)), "")
     if own is None:
         if written:
             raise Refused(
                 Text(
-                    "{root} has the log of DLedger member {written}; a plain store would overwrite it",
-                    root=store.root,
-                    written=written[0],
+                    "{root} has the log of DLedger member {id}; a plain store would overwrite it", root=root, id=written
                 ),
-                Text(
-                    "if that is the only member of its group, give its self id: dledger={written!r}", written=written[0]
-                ),
+                Text("if that is the only member of its group, give its self id: dledger={id!r}", id=written),
             )
         return
-    if own in written or (options.directories and any(LOCAL.list(path) for path in options.directories)):
+    if own in _written_members(store) or (
+        options.directories and any(LOCAL.list(path) for path in options.directories)
+    ):
         group = store.dledger_at(store.root / f"dledger-{own}")
         if group.newer:
             raise Refused(
@@ -243,22 +224,12 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
             )
         return
     if written:
-        raise Refused(
-            Text(
-                "{root} has the log of DLedger member {written}, not of {own}",
-                root=store.root,
-                written=written[0],
-                own=own,
-            ),
-            Text("give its own self id"),
-        )
+        reason = Text("{root} has the log of DLedger member {id}, not of {own}", root=root, id=written, own=own)
+        raise Refused(reason, Text("give its own self id"))
     if legacy.files:
+        plain = Text("{root} is a plain store with {count} log files; DLedger would start at 0, over them")
         raise Refused(
-            Text(
-                "{root} is a plain store with {count} log files; DLedger would start at 0, over them",
-                root=store.root,
-                count=len(legacy.files),
-            ),
+            plain.format(root=root, count=len(legacy.files)),
             Text("open it without a self id, or run `rmqstore migrate-to-dledger` first"),
         )
 
@@ -276,14 +247,8 @@ def _refuse_other_role(store: Store, options: StoreOptions, config: BrokerConfig
     if options.dledger is not None:
         vote = parse_currterm(LOCAL.read_at(root / f"dledger-{options.dledger}" / "currterm", 4096, 0)).vote_leader
         if vote is not None and vote != options.dledger:
-            raise Refused(
-                Text(
-                    "{root}: member {dledger} voted for {vote}, so it follows that member's log",
-                    root=root,
-                    dledger=options.dledger,
-                    vote=vote,
-                )
-            )
+            voted = Text("{root}: member {own} voted for {vote}, so it follows that member's log")
+            raise Refused(voted.format(root=root, own=options.dledger, vote=vote))
         return
     if role == "master":
         return
@@ -320,13 +285,9 @@ def _size_of(queues: Iterable[MappedFileQueue], given: int, key: str) -> int:
             continue
         found = found or queue.file_size
         if given and (queue.file_size != given or any(file.start % given for file in queue.files)):
+            path, size = queue.files[0].path, queue.file_size
             raise Refused(
-                Text(
-                    "{path}: files of {file_size:,} bytes, not of {given:,}",
-                    path=queue.files[0].path,
-                    file_size=queue.file_size,
-                    given=given,
-                ),
+                Text("{path}: files of {size:,} bytes, not of {given:,}", path=path, size=size, given=given),
                 Text("omit the size, or give the store's own {key}", key=key),
             )
     return given or found
@@ -344,18 +305,12 @@ def _index_sizes(store: Store, options: StoreOptions) -> tuple[int, int]:
         contradicting = files[-1] if (slots and slots != found[0]) or (units and units != found[1]) else None
         contradicting = contradicting or next((e for e in files if e.length != index.file_size(*found)), None)
     if contradicting is not None:
-        has = (
-            Text("{found:,} slots and {found2:,} units", found=found[0], found2=found[1])
-            if found
-            else Text("another number of slots and units")
-        )
+        has = Text("another number of slots and units")
+        if found is not None:
+            has = Text("{slots:,} slots and {units:,} units", slots=found[0], units=found[1])
+        path, size = contradicting.path, contradicting.length
         raise Refused(
-            Text(
-                "{path} has {length:,} bytes; the index of this store has {has}",
-                path=contradicting.path,
-                length=contradicting.length,
-                has=has,
-            ),
+            Text("{path} has {size:,} bytes; the index of this store has {has}", path=path, size=size, has=has),
             Text("give the maxHashSlotNum and maxIndexNum of the store"),
         )
     return found or (slots, units)
@@ -369,13 +324,8 @@ def _batch_topics(store: Store, given: frozenset[str]) -> frozenset[str]:
     on_disk = frozenset(f.topic for f in store.consume_queues(QueueKind.BATCH) if f.queue.files)
     for files in store.consume_queues(QueueKind.SIMPLE):
         if files.topic in given and files.queue.files:
-            raise Refused(
-                Text(
-                    "{directories} has units of 20 bytes; {topic} is not a BatchCQ topic",
-                    directories=files.queue.directories[0],
-                    topic=files.topic,
-                )
-            )
+            simple = Text("{folder} has units of 20 bytes; {topic} is not a BatchCQ topic")
+            raise Refused(simple.format(folder=files.queue.directories[0], topic=files.topic))
     return given | on_disk | batch_topics(store)
 
 
@@ -387,16 +337,13 @@ def _delay_levels(store: Store, given: DelayLevels | None) -> DelayLevels | None
         level = files.queue_id + 1
         actual = _last_delay(store, files.queue) if files.topic == SCHEDULE_TOPIC else None
         if actual is not None and actual != given.deliver_time(level, 0):
+            differs = Text(
+                "{queue}: the last message of level {level} is delayed by {actual:,} ms, but messageDelayLevel says "
+                "{delay:,} ms"
+            )
+            queue, delay = f"{SCHEDULE_TOPIC}/{files.queue_id}", given.deliver_time(level, 0)
             raise Refused(
-                Text(
-                    "{schedule_topic}/{queue_id}: the last message of level {level} is delayed by {actual:,} ms, "
-                    "but messageDelayLevel says {deliver_time:,} ms",
-                    schedule_topic=SCHEDULE_TOPIC,
-                    queue_id=files.queue_id,
-                    level=level,
-                    actual=actual,
-                    deliver_time=given.deliver_time(level, 0),
-                ),
+                differs.format(queue=queue, level=level, actual=actual, delay=delay),
                 Text("omit the levels, or give the store's own messageDelayLevel"),
             )
     return given

@@ -1,10 +1,8 @@
 """backup: add a snapshot of a store to a repository.
 
 The parts are read in an order in which nothing refers to what comes later: consumer offsets, delay offsets and timers,
-then the log up to its present end, then topics and groups.
-
-Beside its log, a snapshot has configuration, epochs, timers and whatever cannot be derived from the log. These files
-are stored in chunks by content, so that a file that changes in a few places adds only these.
+then the log up to its present end, then topics and groups. Small files are stored in chunks by content, so that a file
+that changes in a few places adds only these.
 """
 
 from __future__ import annotations

@@ -3,8 +3,6 @@
 The repository has a part of the log already (`known`). Files that it has completely, and that have not changed since,
 are not read. The last file is continued where the snapshot before ended, if its beginning and the bytes before that
 place are the same. Where they are not, the first different byte is named, and both versions are kept.
-
-Copy a part of a file into an object of a repository, hashing and writing it while the caller reads it.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A manifest is JSON from a place that others may write to: everything in it is checked before it is used, so that no key
 leaves the repository and no path leaves the directory of a restored store.
-
-What of a store cannot be told from its log, so that a restored store gets the same form.
 """
 
 from __future__ import annotations
@@ -277,12 +275,8 @@ def refuse_newer(number: object, what: str) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise Unsound
     if number > FORMAT:
-        raise Refused(
-            Text(
-                "{what} has format {number}, this version knows up to {format}", what=what, number=number, format=FORMAT
-            ),
-            Text("use a newer rmqstore"),
-        )
+        newer = Text("{what} has format {number}, this version knows up to {known}")
+        raise Refused(newer.format(what=what, number=number, known=FORMAT), Text("use a newer rmqstore"))
 
 
 class _Reader:

@@ -1,12 +1,9 @@
 """restore: build a complete store from a snapshot, cut at a message, and verify it before it gets its name.
 
 The log and the files beside it come from the snapshot. Consume queues, index, checkpoint and the DLedger index are
-rebuilt from the log, by the same planners as in `rebuild` and `recover`.
-
-seed: make a new replica from a live master, in one step.
-
-The master's store is copied into a temporary repository beside the new store, from which the new store is built.
-Complete files of the log are moved and not copied again, so that the disk needs room for one copy.
+rebuilt from the log, by the same planners as in `rebuild` and `recover`. seed, a new replica of a live master, first
+copies the master's store into a temporary repository beside the new store. Complete files of the log are then moved and
+not copied again, so that the disk needs room for one copy.
 """
 
 from __future__ import annotations
@@ -169,9 +166,8 @@ def _check_role(manifest: Manifest, options: RestoreOptions) -> None:
     if role == CONTROLLER and not manifest.layout.epochs:
         raise Refused(
             Text(
-                "{manifest}@{snapshot} has no epochs: its broker was in no controller group",
-                manifest=manifest.name,
-                snapshot=manifest.snapshot,
+                "{name} has no epochs: its broker was in no controller group",
+                name=f"{manifest.name}@{manifest.snapshot}",
             ),
             Text("restore it as a master; the broker begins an epoch when it joins a group"),
         )

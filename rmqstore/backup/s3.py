@@ -158,13 +158,9 @@ class S3Storage(Storage):
         mine = uuid.uuid4().hex
         info = self._info(self._path(key))
         if info.is_file and time.time() - info.mtime.timestamp() < _STALE:
+            place, holder = f"{self.address}/{key.rpartition('/')[0]}", self._holder(key)
             raise Refused(
-                Text(
-                    "another process is writing to {address}/{rpartition}: {holder}",
-                    address=self.address,
-                    rpartition=key.rpartition("/")[0],
-                    holder=self._holder(key),
-                ),
+                Text("another process is writing to {place}: {holder}", place=place, holder=holder),
                 Text("wait until that backup has ended; if it was killed, wait {stale} minutes", stale=_STALE // 60),
             )
         text = {"token": mine, "host": socket.gethostname(), "pid": os.getpid()}

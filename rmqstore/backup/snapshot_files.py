@@ -1,8 +1,7 @@
 """The files of a snapshot, so that everything that reads a store reads a snapshot in the same way.
 
-The log and the other files are as in the store. What follows from the log is not in a snapshot: see `derived.py`.
-
-Read a file of a log from the pieces that a repository has of it.
+The log and the other files are as in the store; a file of the log is read from the pieces that the repository has of
+it. What follows from the log is not in a snapshot: see `derived.py`.
 """
 
 from __future__ import annotations
@@ -183,11 +182,7 @@ class ChunkedFile(OpenFile):
         count = self._folder.storage.read_into(self._folder.key(config_key(digest)), buffer[:size], within)
         if count <= 0:
             raise CouldNotCheck(
-                Text(
-                    "the object {config_key} of {folder} is too short",
-                    config_key=config_key(digest),
-                    folder=self._folder.name,
-                )
+                Text("the object {key} of {folder} is too short", key=config_key(digest), folder=self._folder.name)
             )
         return count
 

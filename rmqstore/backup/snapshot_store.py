@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from rmqstore.backup import MARKER
 from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.disk import StorePath
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.times import parse_time
@@ -25,16 +26,6 @@ FOR_VERIFY = frozenset({"cq", "checkpoint", "dledger-index"})
 """The parts that are verified. An index would be compared with the messages from which it was just derived."""
 LOG_ONLY: frozenset[str] = frozenset()
 """Nothing is derived: the log and the files beside it."""
-
-
-class StorePath(type(Path())):  # type: ignore[misc]  # the class of this system's paths
-    """A path, or an address of object storage, which is written with both of its slashes."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        text = super().__str__()
-        return f"s3://{text[4:]}" if text.startswith("s3:/") else text
 
 
 def is_snapshot_address(path: Path) -> bool:

@@ -1,9 +1,7 @@
-"""Storage: the few operations that a repository needs of the place where its objects are.
+"""Storage: the few operations that a repository needs of the place where its objects are, and a directory as storage.
 
 An object has a key, a relative POSIX path such as `broker-a/log/commitlog/00000000000000000000`. It appears complete or
 not at all, and is never changed afterwards, except by `replace`.
-
-A repository in a directory of this machine, or of a network file system.
 """
 
 from __future__ import annotations

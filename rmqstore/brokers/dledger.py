@@ -96,8 +96,8 @@ class DLedgerRecovery:
         if last.start - self.state.process_offset > self.data.file_size:
             raise StartFails(
                 Text(
-                    "DLedger's entries end at {process_offset}, more than a file before the last one",
-                    process_offset=self.state.process_offset,
+                    "DLedger's entries end at {end}, more than a file before the last one",
+                    end=self.state.process_offset,
                 ),
                 "[MONITOR]The processOffset is too small, you should check it manually",
                 PROCESS_EXIT,
@@ -118,10 +118,10 @@ class DLedgerRecovery:
                 if b.start - a.start != files.file_size:
                     raise StartFails(
                         Text(
-                            "a DLedger {what} file is missing between {path} and {path2}",
+                            "a DLedger {what} file is missing between {path} and {other}",
                             what=what,
                             path=a.path.name,
-                            path2=b.path.name,
+                            other=b.path.name,
                         ),
                         f"check {what} file order failed {when} recovery",
                     )
@@ -367,9 +367,9 @@ class DLedgerRecovery:
         if number < state.begin_index:
             raise StartFails(
                 Text(
-                    "DLedger's entries end with {number}, but its first data file begins with entry {begin_index}",
+                    "DLedger's entries end with {number}, but its first data file begins with entry {first}",
                     number=number,
-                    begin_index=state.begin_index,
+                    first=state.begin_index,
                 ),
                 f"{number} should be gt {state.begin_index}, ledgerBeginIndex may be revised",
             )
@@ -505,19 +505,16 @@ class DLedgerStart(PlainStart):
         self.entries.files = self.data.files
         if self.state.index_rebuilt_from is not None:
             self.notes.append(
-                Text(
-                    "the DLedger index is rewritten from entry {index_rebuilt_from} on",
-                    index_rebuilt_from=self.state.index_rebuilt_from,
-                )
+                Text("the DLedger index is rewritten from entry {first} on", first=self.state.index_rebuilt_from)
             )
         if self.state.begin_index > self.state.end_index:
             self.commits_from = self.state.begin_index
             self.notes.append(
                 Text(
-                    "no DLedger message can be read until entry {begin_index} is appended and committed: the "
-                    "first data file begins with it, but the entries end with {end_index}",
-                    begin_index=self.state.begin_index,
-                    end_index=self.state.end_index,
+                    "no DLedger message can be read until entry {first} is appended and committed: the "
+                    "first data file begins with it, but the entries end with {last}",
+                    first=self.state.begin_index,
+                    last=self.state.end_index,
                 )
             )
         elif self.state.committed_pos <= 0:
@@ -525,8 +522,7 @@ class DLedgerStart(PlainStart):
         elif self.state.committed_pos < stop:
             self.notes.append(
                 Text(
-                    "entries from {committed_pos} on become readable when a leader commits them",
-                    committed_pos=self.state.committed_pos,
+                    "entries from {start} on become readable when a leader commits them", start=self.state.committed_pos
                 )
             )
         if self.clean_exit or not self.rules.dledger_abnormal:
@@ -566,9 +562,9 @@ class DLedgerStart(PlainStart):
         if self.units_cut:
             self.notes.append(
                 Text(
-                    "consume queues are cut at {early_end:,} instead of {max_offset:,}: 48 bytes too early per entry",
-                    early_end=self._early_end,
-                    max_offset=self.data.max_offset(),
+                    "consume queues are cut at {end:,} instead of {stop:,}: 48 bytes too early per entry",
+                    end=self._early_end,
+                    stop=self.data.max_offset(),
                 )
             )
 

@@ -132,15 +132,11 @@ class StartForecast:
             )
         if self.commits_from is not None:
             return Text(
-                ", but no DLedger message can be read until entry {commits_from:,} is appended",
-                commits_from=self.commits_from,
+                ", but no DLedger message can be read until entry {first:,} is appended", first=self.commits_from
             )
         if self.depends_on_commits is None:
             return self.unreadable
-        at = Text(
-            "; after the damage at {depends_on_commits:,} it may skip more messages",
-            depends_on_commits=self.depends_on_commits,
-        )
+        at = Text("; after the damage at {at:,} it may skip more messages", at=self.depends_on_commits)
         return Text("{unreadable}{at}, depending on when a leader commits", unreadable=self.unreadable, at=at)
 
     @property

@@ -135,12 +135,7 @@ def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) 
         code = LOAD_FALSE if rules.any_wheel_failure_is_caught else PROCESS_EXIT
         line = f"Timer wheel length:{wheel.length} != expected:{wheel_size()}"
         return StartRefusal(
-            Text(
-                "{name} is {length:,} bytes long, not {wheel_size:,}",
-                name=name,
-                length=wheel.length,
-                wheel_size=wheel_size(),
-            ),
+            Text("{name} is {length:,} bytes long, not {size:,}", name=name, length=wheel.length, size=wheel_size()),
             line,
             code,
         )
@@ -246,10 +241,10 @@ def _batch_queues(store: Store) -> Conflict | None:
     topic, queue_id, _ = found
     return Conflict(
         Text(
-            "the batch queue {topic}/{queue_id} cannot be loaded beside a RocksDB of queues ({double_write})",
+            "the batch queue {topic}/{id} cannot be loaded beside a RocksDB of queues ({name})",
             topic=topic,
-            queue_id=queue_id,
-            double_write=DOUBLE_WRITE,
+            id=queue_id,
+            name=DOUBLE_WRITE,
         ),
         _NO_BATCH,
     )

@@ -155,9 +155,7 @@ def _misfit(entry: DirEntry, file_size: int) -> Text:
         return Text("stray directory {path}", path=entry.path)
     if java_long(entry.path.name) is None:
         return Text("stray file {path}", path=entry.path)
-    return Text(
-        "{path} has {length} bytes instead of {file_size}", path=entry.path, length=entry.length, file_size=file_size
-    )
+    return Text("{path} has {length} bytes instead of {size}", path=entry.path, length=entry.length, size=file_size)
 
 
 def java_long(name: str) -> int | None:

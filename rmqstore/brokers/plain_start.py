@@ -315,10 +315,10 @@ class PlainStart:
         if found is not None:
             raise StartFails(
                 Text(
-                    "{found}/{found2} ends at another queue offset in RocksDB than in the files, and {preferred} "
+                    "{topic}/{id} ends at another queue offset in RocksDB than in the files, and {preferred} "
                     "and {assigning} choose different kinds of queues",
-                    found=found[0],
-                    found2=found[1],
+                    topic=found[0],
+                    id=found[1],
                     preferred=PREFERRED,
                     assigning=ASSIGNING,
                 ),
@@ -456,10 +456,7 @@ class PlainStart:
         self.lost = self.reader.losses(stop, keep)
         if self.walk.half_accepted:
             self.notes.append(
-                Text(
-                    "{half_accepted} records with inconsistent lengths are accepted",
-                    half_accepted=self.walk.half_accepted,
-                )
+                Text("{count} records with inconsistent lengths are accepted", count=self.walk.half_accepted)
             )
         if self.rules.max_cq_after_dispatch:
             max_cq = self.queues.max_address()

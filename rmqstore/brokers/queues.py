@@ -341,9 +341,9 @@ class SimpleQueue:
         if last.wrote - UNIT_SIZE < 0 and self.rules.empty_last_queue_file_is_fatal:
             raise StartFails(
                 Text(
-                    "consume queue {topic}/{queue_id} ends with an empty file after a full one",
+                    "consume queue {topic}/{id} ends with an empty file after a full one",
                     topic=self.topic,
-                    queue_id=self.queue_id,
+                    id=self.queue_id,
                 ),
                 "load exception java.lang.IllegalArgumentException",
             )

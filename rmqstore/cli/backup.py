@@ -233,23 +233,12 @@ def _time(ms: int) -> int | None:
 
 def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
     manifest = made.manifest
-    last = f" ({time_text(manifest.last_time)})" if manifest.last_time > 0 else ""
-    yield Text(
-        "Snapshot {manifest}@{snapshot}: {messages}.",
-        manifest=manifest.name,
-        snapshot=manifest.snapshot,
-        messages=many(manifest.messages, "message"),
-    )
+    last, count = _last(manifest), many(manifest.messages, "message")
+    yield Text("Snapshot {name}: {messages}.", name=f"{manifest.name}@{manifest.snapshot}", messages=count)
     yield Text("  the log from {begin:,} to {end:,}{last}", begin=manifest.begin, end=manifest.end, last=last)
-    yield Text(
-        "  {new_bytes} new, {size} in all", new_bytes=bytes_text(manifest.new_bytes), size=bytes_text(manifest.size)
-    )
+    yield Placed("  {sizes}", sizes=_sizes(manifest))
     if made.forgotten.snapshots or made.forgotten.objects:
-        yield Text(
-            "  {snapshots} forgotten, {bytes} freed",
-            snapshots=many(len(made.forgotten.snapshots), "snapshot"),
-            bytes=bytes_text(made.forgotten.bytes),
-        )
+        yield _forgotten(made.forgotten)
     for branch in manifest.branches:
         yield ""
         yield from branch_lines(shlex.quote(str(store.path)), folder, branch)
@@ -262,53 +251,42 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield Text("  no damage was found in the log")
     if manifest.unread:
         yield ""
-        yield Text(
-            "The disk could not read {unread} of the log; the snapshot has zeros there.",
-            unread=bytes_text(manifest.unread),
-        )
+        unread = bytes_text(manifest.unread)
+        yield Text("The disk could not read {unread} of the log; the snapshot has zeros there.", unread=unread)
+
+
+def _last(manifest: Manifest) -> str:
+    return f" ({time_text(manifest.last_time)})" if manifest.last_time > 0 else ""
+
+
+def _sizes(manifest: Manifest) -> str:
+    return Text("{new} new, {size} in all", new=bytes_text(manifest.new_bytes), size=bytes_text(manifest.size))
+
+
+def _forgotten(gone: Forgotten) -> str:
+    count, freed = many(len(gone.snapshots), "snapshot"), bytes_text(gone.bytes)
+    return Text("  {snapshots} forgotten, {bytes} freed", snapshots=count, bytes=freed)
 
 
 def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:
     """Say where a log no longer continues the repository, and how to heal a damaged one."""
     repository, name = folder.storage.address, folder.name
-    after = (
-        Text(", after the message of {time}", time=time_text(branch.time, exact=True))
-        if branch.time is not None
-        else ""
-    )
+    log, at, since, after = branch.log, branch.offset, f"{name}@{branch.since}", ""
+    if branch.time is not None:
+        after = Text(", after the message of {time}", time=time_text(branch.time, exact=True))
     if branch.missing_to is not None:
-        yield (
-            Text(
-                "The {log} has expired from {offset:,} to {missing_to:,}{after}: these messages are in no "
-                "snapshot. Make snapshots more often.",
-                log=branch.log,
-                offset=branch.offset,
-                missing_to=branch.missing_to,
-                after=after,
-            )
+        expired = Text(
+            "The {log} has expired from {at:,} to {stop:,}{after}: these messages are in no snapshot. Make snapshots "
+            "more often."
         )
+        yield expired.format(log=log, at=at, stop=branch.missing_to, after=after)
     elif branch.damage:
-        yield Text(
-            "The {log} is damaged at {offset:,}{after}. {name}@{since} has other bytes there.",
-            log=branch.log,
-            offset=branch.offset,
-            after=after,
-            name=name,
-            since=branch.since,
-        )
-        yield f"    -> rmqstore recover {store} --replica {shlex.quote(f'{repository}::{name}@{branch.since}')}"
+        damaged = Text("The {log} is damaged at {at:,}{after}. {since} has other bytes there.")
+        yield damaged.format(log=log, at=at, after=after, since=since)
+        yield f"    -> rmqstore recover {store} --replica {shlex.quote(f'{repository}::{since}')}"
     else:
-        yield (
-            Text(
-                "The {log} does not continue {name}@{since}: it differs from {offset:,} on{after}. Both "
-                "versions are kept.",
-                log=branch.log,
-                name=name,
-                since=branch.since,
-                offset=branch.offset,
-                after=after,
-            )
-        )
+        differs = Text("The {log} does not continue {since}: it differs from {at:,} on{after}. Both versions are kept.")
+        yield differs.format(log=log, since=since, at=at, after=after)
 
 
 @dataclass(slots=True)
@@ -431,8 +409,7 @@ def _list_lines(found: list[Listed], *, check: bool) -> Iterator[str]:
             yield ""
         yield Placed("{folder}: {snapshots}", folder=one.folder.name, snapshots=many(len(one.manifests), "snapshot"))
         if one.forgotten is not None:
-            gone = many(len(one.forgotten.snapshots), "snapshot")
-            yield Text("  {gone} forgotten, {bytes} freed", gone=gone, bytes=bytes_text(one.forgotten.bytes))
+            yield _forgotten(one.forgotten)
         for manifest in one.manifests:
             yield from _snapshot_lines(manifest)
         for name, reason in one.unreadable:
@@ -444,34 +421,16 @@ def _list_lines(found: list[Listed], *, check: bool) -> Iterator[str]:
 
 
 def _snapshot_lines(manifest: Manifest) -> Iterator[str]:
-    last = f" ({time_text(manifest.last_time)})" if manifest.last_time > 0 else ""
-    sizes = Text(
-        "{new_bytes} new, {size} in all", new_bytes=bytes_text(manifest.new_bytes), size=bytes_text(manifest.size)
-    )
-    yield (
-        Text(
-            "  {snapshot}  the log to {end:,}{last}, {messages}, {sizes}",
-            snapshot=manifest.snapshot,
-            end=manifest.end,
-            last=last,
-            messages=many(manifest.messages, "message"),
-            sizes=sizes,
-        )
-    )
+    log = Text("the log to {end:,}{last}", end=manifest.end, last=_last(manifest))
+    facts = joined((log, many(manifest.messages, "message"), _sizes(manifest)))
+    yield Placed("  {snapshot}  {facts}", snapshot=manifest.snapshot, facts=facts)
     for branch in manifest.branches:
         if branch.missing_to is not None:
-            yield Text(
-                "      {log}: {offset:,} to {missing_to:,} are missing",
-                log=branch.log,
-                offset=branch.offset,
-                missing_to=branch.missing_to,
-            )
+            missing = Text("      {log}: {at:,} to {stop:,} are missing")
+            yield missing.format(log=branch.log, at=branch.offset, stop=branch.missing_to)
             continue
         what = Text("damaged") if branch.damage else Text("a new branch")
         yield Text("      {log}: {what} from {offset:,} on", log=branch.log, what=what, offset=branch.offset)
     with contextlib.suppress(ValueError):
         if manifest.counts:
-            counts = joined(
-                (Placed("{code} x {count:,}", code=code, count=count) for code, count in manifest.counts.items())
-            )
-            yield Placed("      {counts}", counts=counts)
+            yield f"      {', '.join(f'{code} x {count:,}' for code, count in manifest.counts.items())}"

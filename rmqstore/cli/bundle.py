@@ -104,8 +104,8 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
     yield ""
     counts = manifest["replaced"]
     texts = Text(
-        "{topics_and_groups:,} names of topics and groups, {texts} and {hosts}; bodies are noise",
-        topics_and_groups=counts["topics_and_groups"],
+        "{names:,} names of topics and groups, {texts} and {hosts}; bodies are noise",
+        names=counts["topics_and_groups"],
         texts=many(counts["other_texts"], "other text"),
         hosts=many(counts["hosts"], "host"),
     )

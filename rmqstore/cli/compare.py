@@ -11,6 +11,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
+from rmqstore.cli.printing.sentences import queue_place
 from rmqstore.cli.shared.options import FILE, WorkOptions, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import CouldNotCheck, UsageError
@@ -118,51 +119,24 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
     if out.as_json:
         out.report({"schema": "rmqstore.fingerprint/1", "file": str(path), "ranges": len(made.ranges)})
     else:
-        out.lines(
-            [
-                Text(
-                    "{path}: {ranges} of {step}, {count}",
-                    path=path,
-                    ranges=many(len(made.ranges), "range"),
-                    step=bytes_text(made.step),
-                    count=bytes_text(len(data)),
-                )
-            ]
-        )
+        ranges, step, size = many(len(made.ranges), "range"), bytes_text(made.step), bytes_text(len(data))
+        out.lines([Text("{path}: {ranges} of {step}, {size}", path=path, ranges=ranges, step=step, size=size)])
     return 0
 
 
 def _side_lines(label: str, side: Side) -> Iterator[str]:
     yield Placed("  {label:<7}{path}", label=label, path=side.path)
-    yield Text(
-        "         {messages}, offsets {min_offset:,} to {wrote:,}",
-        messages=many(side.messages, "message"),
-        min_offset=side.min_offset,
-        wrote=side.wrote,
-    )
-    if side.dledger is not None:
-        d = side.dledger
-        committed = (
-            Text(", committed {committed_index:,}", committed_index=d["committed_index"])
-            if d["committed_index"] >= 0
-            else ""
-        )
-        if d["last_index"] >= 0:
-            yield Text(
-                "         index {first_index:,} to {last_index:,}, term {term:,}{committed}",
-                first_index=d["first_index"],
-                last_index=d["last_index"],
-                term=d["term"],
-                committed=committed,
-            )
+    count, start, stop = many(side.messages, "message"), side.min_offset, side.wrote
+    yield Text("         {messages}, offsets {start:,} to {stop:,}", messages=count, start=start, stop=stop)
+    if (d := side.dledger) is not None and d["last_index"] >= 0:
+        committed = Text(", committed {index:,}", index=d["committed_index"]) if d["committed_index"] >= 0 else ""
+        entries = Text("         index {first:,} to {last:,}, term {term:,}{committed}")
+        yield entries.format(first=d["first_index"], last=d["last_index"], term=d["term"], committed=committed)
     if side.unreadable:
         yield Text("         the disk reported an error: not everything was read")
     if side.damaged:
-        yield Text(
-            "         {places}: see `rmqstore verify {path}`",
-            places=many(side.damaged, "damaged place"),
-            path=shlex.quote(side.path),
-        )
+        places, path = many(side.damaged, "damaged place"), shlex.quote(side.path)
+        yield Text("         {places}: see `rmqstore verify {path}`", places=places, path=path)
 
 
 _VERDICT = {
@@ -199,11 +173,8 @@ def _lines(answer: Comparison) -> Iterator[str]:
     yield from _side_lines("OTHER", answer.other)
     equal = Text("{messages} at the same offset", messages=many(answer.equal_messages, "message"))
     if answer.divergence is not None and answer.leading_messages < answer.equal_messages:
-        equal = Text(
-            "{equal}, {leading_messages:,} of them before the first difference",
-            equal=equal,
-            leading_messages=answer.leading_messages,
-        )
+        leading = answer.leading_messages
+        equal = Text("{equal}, {leading:,} of them before the first difference", equal=equal, leading=leading)
     yield Text("  equal  {equal}", equal=equal)
     where = answer.divergence
     if where is not None:
@@ -246,31 +217,20 @@ def _place(place: ComparedRecord | None, state: str) -> str:
     if place is None:
         return _STATES[state]
     entry = Text(", index {index:,}, term {term:,}", index=place.index, term=place.term) if place.index >= 0 else ""
-    return Text(
-        "{topic}/{queue_id} offset {queue_offset:,}{entry}, {size}, stored {store_timestamp}",
-        topic=place.topic,
-        queue_id=place.queue_id,
-        queue_offset=place.queue_offset,
-        entry=entry,
-        size=bytes_text(place.size),
-        store_timestamp=time_text(place.store_timestamp),
-    )
+    where = queue_place(place.topic, place.queue_id, place.queue_offset)
+    size, time = bytes_text(place.size), time_text(place.store_timestamp)
+    return Text("{where}{entry}, {size}, stored {time}", where=where, entry=entry, size=size, time=time)
 
 
 def _messages(label: str, part: Messages) -> Iterator[str]:
     if not part.messages:
         return
     yield ""
-    yield Text(
-        "{label}: {messages} of {queues}",
-        label=label,
-        messages=many(part.messages, "message"),
-        queues=many(len(part.queues), "queue"),
-    )
+    messages, queues = many(part.messages, "message"), many(len(part.queues), "queue")
+    yield Text("{label}: {messages} of {queues}", label=label, messages=messages, queues=queues)
     for name, (count, ranges) in sorted(part.queues.items())[:_LISTED]:
-        yield Placed(
-            "  {name}: {messages}, {ranges}", name=name, messages=many(count, "message"), ranges=ranges_text(ranges)
-        )
+        messages = many(count, "message")
+        yield Placed("  {name}: {messages}, {ranges}", name=name, messages=messages, ranges=ranges_text(ranges))
     yield from _more(len(part.queues), "queue")
 
 
@@ -297,19 +257,12 @@ def _against_lines(found: Against) -> Iterator[str]:
     yield ""
     yield from _side_lines("STORE", found.store)
     yield from _side_lines("OTHER", found.other)
-    yield Text("  equal  until {equal_until:,}", equal_until=found.equal_until)
+    yield Text("  equal  until {at:,}", at=found.equal_until)
     if found.differs is not None:
         yield ""
-        yield Text(
-            "First difference: between {differs:,} and {differs2:,}",
-            differs=found.differs[0],
-            differs2=found.differs[1],
-        )
+        yield Text("First difference: between {start:,} and {stop:,}", start=found.differs[0], stop=found.differs[1])
         if found.relation == "undecided":
             yield Text("  The other log is longer. For an exact answer, compare there, with a fingerprint of STORE.")
     if found.queues:
-        yield (
-            Text("Queues that differ: {queues} …", queues=joined(found.queues[:_LISTED]))
-            if len(found.queues) > _LISTED
-            else Text("Queues that differ: {queues}", queues=joined(found.queues[:_LISTED]))
-        )
+        more = " …" if len(found.queues) > _LISTED else ""
+        yield Text("Queues that differ: {queues}{more}", queues=joined(found.queues[:_LISTED]), more=more)

@@ -1,7 +1,4 @@
-"""`rmqstore du`.
-
-`rmqstore du --growth`: how fast a store grows, and whether the disk has room.
-"""
+"""`rmqstore du`; with --growth, how fast a store grows, and whether the disk has room."""
 
 from __future__ import annotations
 
@@ -117,9 +114,17 @@ def du(
 
     opened = open_named(store, config)
     if counting.growth:
-        return _growth(out, store, opened, counting, filters, metrics, work)
+        if counting.by or counting.plot or counting.files or counting.fillers or metrics or filters != FilterOptions():
+            raise UsageError(
+                Text("--growth excludes --by, --plot, --files, --fillers, --metrics and filters"), Text("use it alone")
+            )
+        return _growth(out, store, opened, work, counting.top or _TOP)
     if counting.files:
-        return _files(out, store, opened, counting, filters, metrics)
+        if counting.by or counting.plot or metrics or filters != FilterOptions():
+            raise UsageError(
+                Text("--by, --plot, --metrics and filters do not apply to --files"), Text("leave them out")
+            )
+        return _files(out, store, opened, counting.top or _TOP)
     logs = logs_of(opened)
     refuse_without_log(opened)
     measured = Metrics(out, metrics, "du", store)
@@ -149,13 +154,8 @@ def du(
         else:
             out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
     if found.fillers and not counting.fillers:
-        fillers = many(found.fillers, "filler")
-        out.note(
-            Text(
-                "{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)",
-                fillers=fillers,
-            )
-        )
+        words = Text("{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)")
+        out.note(words.format(fillers=many(found.fillers, "filler")))
     if not found.messages:
         note_no_message(out, selection, logs)
     return tell_damage(out, damage)
@@ -183,12 +183,8 @@ def _dimensions(by: tuple[str, ...], unit: str) -> tuple[str, ...]:
 
 
 def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width: int) -> Iterator[str]:
-    yield Placed(
-        "{store}: {messages}, {bytes}",
-        store=store,
-        messages=many(found.messages, "message"),
-        bytes=bytes_text(found.bytes),
-    )
+    count, size = many(found.messages, "message"), bytes_text(found.bytes)
+    yield Placed("{store}: {count}, {size}", store=store, count=count, size=size)
     together = [d for d in dimensions if "," in d]
     for dimension in together or dimensions:
         names = dimension.split(",")
@@ -200,9 +196,11 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
             continue
         yield from _table(found, names, shown, width, max(r["bytes"] for r in rows) or 1)
         if len(shown) < len(rows):
-            yield Text(
-                "… and {rows} (--top {count} shows all)", rows=many(len(rows) - len(shown), "more row"), count=len(rows)
-            )
+            yield _more(many(len(rows) - len(shown), "more row"), len(rows))
+
+
+def _more(left: str, count: int) -> Text:
+    return Text("… and {rows} (--top {count} shows all)", rows=left, count=count)
 
 
 def _table(
@@ -216,13 +214,7 @@ def _table(
     wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room, 48)) for i, t in enumerate(titles)]
     bar = max(0, min(30, width - sum(wide) - 2 * len(wide) - 33))
     head = "  ".join(fitted(t, w) for t, w in zip(titles, wide, strict=True))
-    yield Placed(
-        "{head} {title} {title2} {title3}",
-        head=head,
-        title=title(Text("messages"), 12),
-        title2=title(Text("bytes"), 11),
-        title3=title(Text("share"), 6),
-    )
+    yield AsIs(f"{head} {title(Text('messages'), 12)} {title(Text('bytes'), 11)} {title(Text('share'), 6)}")
     for label, row in zip(labels, rows, strict=True):
         share = row["bytes"] / found.bytes if found.bytes else 0
         text = "  ".join(fitted(t, w) for t, w in zip(label, wide, strict=True))
@@ -253,26 +245,13 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     times = [time for line in lines.values() for time, _ in line]
     name = max(12, min(max(map(columns, lines)), out.width // 3))
     line_of = Timeline.of(min(times), max(times), max(8, out.width - name - 27), least=TIMES[unit])
-    yield Text(
-        "{messages}, {bytes}, bytes per {step}",
-        messages=many(found.messages, "message"),
-        bytes=bytes_text(found.bytes),
-        step=step_text(line_of.step),
-    )
-    yield Text(
-        "from {start} to {stop} UTC; each line has its own scale",
-        start=utc_text(line_of.start),
-        stop=utc_text(line_of.stop),
-    )
+    count, size, step = many(found.messages, "message"), bytes_text(found.bytes), step_text(line_of.step)
+    yield Text("{messages}, {bytes}, bytes per {step}", messages=count, bytes=size, step=step)
+    start, stop = utc_text(line_of.start), utc_text(line_of.stop)
+    yield Text("from {start} to {stop} UTC; each line has its own scale", start=start, stop=stop)
     yield ""
     head = fitted(title(Text("by {names}", names=joined(_TITLES[n] for n in names))), name)
-    yield Placed(
-        "{head}  {value}  {title}  {title2}",
-        head=head,
-        value=" " * line_of.count,
-        title=title(Text("most"), 10),
-        title2=title(Text("bytes"), 10),
-    )
+    yield AsIs(f"{head}  {' ' * line_of.count}  {title(Text('most'), 10)}  {title(Text('bytes'), 10)}")
     ordered = sorted(lines.items(), key=lambda kv: (-sum(size for _, size in kv[1]), kv[0]))
     for label, line in ordered[: top or _TOP]:
         buckets = line_of.sums(line)
@@ -280,77 +259,31 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
         spark = "".join(_SPARKS[-(-size * 8 // most) if most else 0] for size in buckets)
         yield AsIs(f"{fitted(label, name)}  {spark}  {bytes_text(most):>10}  {bytes_text(sum(buckets)):>10}")
     if len(ordered) > (top or _TOP):
-        yield Text(
-            "… and {lines} (--top {count} shows all)",
-            lines=many(len(ordered) - (top or _TOP), "more line"),
-            count=len(ordered),
-        )
-
-
-def _growth(
-    out: Output,
-    store: Path,
-    opened: Store,
-    counting: Counting,
-    filters: FilterOptions,
-    metrics: Path | None,
-    work: WorkOptions,
-) -> int:
-    if counting.by or counting.plot or counting.files or counting.fillers or metrics or filters != FilterOptions():
-        raise UsageError(
-            Text("--growth excludes --by, --plot, --files, --fillers, --metrics and filters"), Text("use it alone")
-        )
-    if opened.part is not None:
-        raise UsageError(
-            Text("{store} is a part of a store", store=store),
-            Text("name the whole store, whose files the clean-up deletes"),
-        )
-    refuse_without_log(opened)
-    note_live(out, opened, Text("the numbers are changing"))
-    return tell_growth(out, store, opened, work, counting.top or _TOP)
+        yield _more(many(len(ordered) - (top or _TOP), "more line"), len(ordered))
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(
-    out: Output,
-    store: Path,
-    opened: Store,
-    counting: Counting,
-    filters: FilterOptions,
-    metrics: Path | None,
-) -> int:
+def _files(out: Output, store: Path, opened: Store, top: int) -> int:
     from rmqstore.views.disk_usage import disk_usage
 
-    if counting.by or counting.plot or metrics or filters != FilterOptions():
-        raise UsageError(Text("--by, --plot, --metrics and filters do not apply to --files"), Text("leave them out"))
     found = disk_usage(opened)
     if out.as_json:
         out.report({"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()})
         return 0
-    out.lines(_files_text(found, str(store), counting.top or _TOP, out.width))
+    out.lines(_files_text(found, str(store), top, out.width))
     return 0
 
 
 def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[str]:
     total = sum(s.allocated for s in found.parts.values())
     length = sum(s.bytes for s in found.parts.values())
-    yield Text(
-        "{store}: {total} on disk, in files of {length}",
-        store=store,
-        total=bytes_text(total),
-        length=bytes_text(length),
-    )
+    used, size = bytes_text(total), bytes_text(length)
+    yield Text("{store}: {used} on disk, in files of {size}", store=store, used=used, size=size)
     yield ""
-    sizes = Placed("{title} {title2}", title=title(Text("length"), 11), title2=title(Text("on disk"), 11))
-    yield Placed(
-        "{fitted} {title} {sizes} {title2}",
-        fitted=fitted(title(Text("part")), 20),
-        title=title(Text("files"), 8),
-        sizes=sizes,
-        title2=title(Text("share"), 6),
-    )
+    sizes = f"{title(Text('length'), 11)} {title(Text('on disk'), 11)}"
+    yield AsIs(f"{fitted(title(Text('part')), 20)} {title(Text('files'), 8)} {sizes} {title(Text('share'), 6)}")
     for name, space in found.parts.items():
         share = space.allocated / total if total else 0
         used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
@@ -361,22 +294,12 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     head = title(Text("queues of topic"))
     wide = min(max(columns(head), *(columns(printable(name)) for name, _ in shown)), width - 44)
     yield ""
-    yield Placed(
-        "{fitted} {title} {sizes} {title2}",
-        fitted=fitted(head, wide),
-        title=title(Text("queues"), 8),
-        sizes=sizes,
-        title2=title(Text("empty"), 6),
-    )
+    yield AsIs(f"{fitted(head, wide)} {title(Text('queues'), 8)} {sizes} {title(Text('empty'), 6)}")
     for name, space in shown:
         used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
         yield AsIs(f"{fitted(printable(name), wide)} {space.queues:>8,} {used} {space.empty_share:>6.1%}")
     if len(found.topics) > top:
-        yield Text(
-            "… and {topics} (--top {count} shows all)",
-            topics=many(len(found.topics) - top, "more topic"),
-            count=len(found.topics),
-        )
+        yield _more(many(len(found.topics) - top, "more topic"), len(found.topics))
 
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -387,15 +310,20 @@ def _bar(share: float, width: int) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def tell_growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int) -> int:
-    """Print the growth of a store; return the exit code."""
+def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int) -> int:
     from rmqstore.repair.expire import rules_of
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.disk_usage import store_growth
     from rmqstore.views.dump.messages import Skipped
 
-    live = opened.lock_state().held
+    if opened.part is not None:
+        raise UsageError(
+            Text("{store} is a part of a store", store=store),
+            Text("name the whole store, whose files the clean-up deletes"),
+        )
+    refuse_without_log(opened)
+    live = note_live(out, opened, Text("the numbers are changing"))
     damage = Skipped(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
     with out.progress("du", None) as progress:
@@ -420,13 +348,7 @@ def _growth_text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
     head = title(Text("by topic"))
     wide = max(columns(head), min(width - 46, max((columns(printable(one.topic)) for one in shown), default=0)))
     rates = f"{title('messages/h', 12)} {title('bytes/h', 11)}"
-    yield Placed(
-        "{fitted} {rates} {title} {title2}",
-        fitted=fitted(head, wide),
-        rates=rates,
-        title=title(Text("share"), 6),
-        title2=title(Text("trend"), 8),
-    )
+    yield AsIs(f"{fitted(head, wide)} {rates} {title(Text('share'), 6)} {title(Text('trend'), 8)}")
     total = sum(one.bytes for one in found.topics)
     for one in shown:
         share = one.bytes / total if total else 0
@@ -435,11 +357,7 @@ def _growth_text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
         numbers = f"{_rate(one.messages):>12} {bytes_text(one.bytes):>11} {share:>6.1%} {trend}"
         yield AsIs(f"{fitted(printable(one.topic), wide)} {numbers}")
     if len(found.topics) > top:
-        yield Text(
-            "… and {topics} (--top {count} shows all)",
-            topics=many(len(found.topics) - top, "more topic"),
-            count=len(found.topics),
-        )
+        yield _more(many(len(found.topics) - top, "more topic"), len(found.topics))
 
 
 def _rate(number: float) -> str:

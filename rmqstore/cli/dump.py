@@ -47,9 +47,9 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     if directory and not is_readable() and not (store.light_in_rocksdb and what == "consumequeue"):
         out.note(
             Text(
-                "warning: {directory}/ is a RocksDB, and its rows cannot be read: that {missing_extra}",
-                directory=directory,
-                missing_extra=missing_extra(),
+                "warning: {folder}/ is a RocksDB, and its rows cannot be read: that {why}",
+                folder=directory,
+                why=missing_extra(),
             )
         )
         return 4
@@ -96,8 +96,8 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     if problem:
         out.note(
             Text(
-                "warning: the RocksDB in {directory}/ cannot be read completely: {problem}",
-                directory=directory,
+                "warning: the RocksDB in {folder}/ cannot be read completely: {problem}",
+                folder=directory,
                 problem=problem,
             )
         )

@@ -13,7 +13,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, printable, time_text, title, wrapped
-from rmqstore.cli.printing.sentences import lost_lines, lost_words
+from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
@@ -120,22 +120,16 @@ def find(
     refuse_without_log(opened)
     live = note_live(out, opened, Text("messages that it stores from now on are not found"))
     note_unknown_topics(out, opened, filters.topics)
-    question = Question(
-        tuple(dict.fromkeys(texts)),
-        frozenset(filters.topics),
-        filters.since,
-        filters.until,
-        asked.grep,
-        asked.limit,
-        asked.depth,
-    )
+    wanted, topics = tuple(dict.fromkeys(texts)), frozenset(filters.topics)
+    question = Question(wanted, topics, filters.since, filters.until, asked.grep, asked.limit, asked.depth)
     scan = ScanOptions(drop_cache=live, max_rate=work.max_rate)
     started = time.monotonic()
+
+    def note(said: str) -> None:
+        out.note(Text("note: {note}", note=said))
+
     with out.progress("find", opened.log_bytes) as progress:
-        means = Means(
-            jobs_or_default(work.jobs), scan, lambda said: out.note(Text("note: {note}", note=said)), progress.add, live
-        )
-        answer = search(opened, question, means)
+        answer = search(opened, question, Means(jobs_or_default(work.jobs), scan, note, progress.add, live))
     stories = Stories(opened)
     described, told = stories.of(answer.sorted())
     for story in told:
@@ -161,14 +155,10 @@ def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
     if not (answer.found or answer.lost or answer.traces) and (out.as_json or not texts):
         out.note(Text("nothing found for {texts}", texts=joined(texts)) if texts else Text("nothing found"))
     if answer.more:
-        out.note(
-            Text(
-                "note: only the first {count:,} messages: --limit shows more, --topic and --since narrow it",
-                count=len(answer.found),
-            )
-        )
+        words = Text("note: only the first {count:,} messages: --limit shows more, --topic and --since narrow it")
+        out.note(words.format(count=len(answer.found)))
     if answer.open_texts:
-        out.note(Text("note: the log was not searched for {open_texts}", open_texts=joined(answer.open_texts)))
+        out.note(Text("note: the log was not searched for {texts}", texts=joined(answer.open_texts)))
     if answer.searched == "time":
         out.note(Text("note: found by the time in the id; --read-log also finds copies that were stored much later"))
     if not texts or answer.unanswered(texts):
@@ -287,10 +277,7 @@ def _text(
     if unknown:
         answers = [_nothing(text, answer) for text in unknown]
         if any(_unknown(text, answer) == "never" for text in unknown) and not answer.damage:
-            command = f"rmqstore lost {shlex.quote(str(store))} --stale"
-            answers.append(
-                Placed("  {fitted}{command}", fitted=fitted(title(Text("earlier logs")), 13), command=command)
-            )
+            answers.append(detail(Text("earlier logs"), f"rmqstore lost {shlex.quote(str(store))} --stale"))
         blocks.append(iter(answers))
     for number, lines in enumerate(blocks):
         if number:
@@ -303,21 +290,12 @@ def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
     yield from wrapped(Placed("{name}: {ending}", name=_name(story), ending=_ending(story)), width, then="  ")
     message = story.events[0].found.message
     born = time_text(message.born_timestamp, exact=True)
-    yield Text(
-        "  {fitted}{born} by {host}",
-        fitted=fitted(title(Text("sent")), 13),
-        born=born,
-        host=host_text(message.born_host),
-    )
+    yield detail(Text("sent"), Text("{time} by {host}", time=born, host=host_text(message.born_host)))
     for event in story.events:
         yield from _event(event, width)
-    yield Placed("  {fitted}{record}", fitted=fitted(title(Text("record")), 13), record=_record(story.status))
-    yield Placed(
-        "  {fitted}{queue_entry}",
-        fitted=fitted(title(Text("queue entry")), 13),
-        queue_entry=_queue_entry(story.main, story.status),
-    )
-    yield Placed("  {fitted}{index}", fitted=fitted(title(Text("index")), 13), index=_index(story.main, story.status))
+    yield detail(Text("record"), _record(story.status))
+    yield detail(Text("queue entry"), _queue_entry(story.status))
+    yield detail(Text("index"), _index(story.main, story.status))
     if story.is_for_consumers:
         yield from _consumers(story.main, story.status)
     if body.style:
@@ -330,9 +308,8 @@ def _name(story: Story) -> str:
         return joined(map(printable, story.texts))
     known = properties.parse_properties(story.main.message.properties)
     topic, queue_id, queue_offset = story.main.queue_place
-    return printable(
-        known.get(properties.KEYS) or known.get(properties.UNIQ_KEY) or f"{topic}/{queue_id}/{queue_offset}"
-    )
+    key = known.get(properties.KEYS) or known.get(properties.UNIQ_KEY)
+    return printable(key or f"{topic}/{queue_id}/{queue_offset}")
 
 
 def _ending(story: Story) -> str:
@@ -348,29 +325,19 @@ def _ending(story: Story) -> str:
     if story.dead is not None:
         when = time_text(story.dead.message.store_timestamp, exact=True)
         retries = many(story.dead.message.reconsume_times, "retry", "retries")
-        return Text(
-            "{arrived}, given up by {given_up_by} at {when} after {retries}: a dead letter",
-            arrived=arrived,
-            given_up_by=printable(story.given_up_by),
-            when=when,
-            retries=retries,
-        )
+        given_up = Text("given up by {group} at {when} after {retries}: a dead letter")
+        return joined((arrived, given_up.format(group=printable(story.given_up_by), when=when, retries=retries)))
     if story.main.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         if story.ending == "overdue":
             return Text("{arrived}, but overdue: it was due at {due} and is not delivered", arrived=arrived, due=due)
-        return (
-            Text("{arrived}, due at {due}, not delivered yet", arrived=arrived, due=due)
-            if due
-            else Text("{arrived}, not delivered yet", arrived=arrived)
-        )
+        if due:
+            return Text("{arrived}, due at {due}, not delivered yet", arrived=arrived, due=due)
+        return Text("{arrived}, not delivered yet", arrived=arrived)
     if story.status.record != "sound":
-        return Text("{arrived}, but damaged: {in_}", arrived=arrived, in_=in_words(story.status.record))
+        return Text("{arrived}, but damaged: {fault}", arrived=arrived, fault=in_words(story.status.record))
     if story.status.queue_entry.state in ("missing", "wrong"):
-        return Text(
-            "{arrived}, but consumers do not get it: its queue entry is {in_}",
-            arrived=arrived,
-            in_=in_words(story.status.queue_entry.state),
-        )
+        words = Text("{arrived}, but consumers do not get it: its queue entry is {state}")
+        return words.format(arrived=arrived, state=in_words(story.status.queue_entry.state))
     return joined([arrived, *_readers(story)])
 
 
@@ -382,13 +349,9 @@ def _readers(story: Story) -> Iterator[str]:
         times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
         yield Text("sent back by {groups}{times}", groups=_groups(sent_back), times=times)
         if story.due is not None:
-            overdue = story.ending == "overdue"
-            due = time_text(story.due, exact=True)
-            yield (
-                Text("the next retry overdue since {due}", due=due)
-                if overdue
-                else Text("the next retry due at {due}", due=due)
-            )
+            overdue, coming = Text("the next retry overdue since {due}"), Text("the next retry due at {due}")
+            words = overdue if story.ending == "overdue" else coming
+            yield words.format(due=time_text(story.due, exact=True))
     yield from _pop_readers(story)
     if past:
         yield Text("read past by {past}", past=past)
@@ -443,60 +406,49 @@ def _event(event: Event, width: int) -> Iterator[str]:
     message = event.found.message
     when = f"  {fitted(title(_EVENTS[event.what]), 13)}{time_text(message.store_timestamp, exact=True)}"
     due = "" if event.due is None else Text(", due {due}", due=time_text(event.due, exact=True))
-    where = Text(
-        "{topic_text}/{queue_id} offset {queue_offset:,}",
-        topic_text=printable(message.topic_text),
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-    )
+    where = queue_place(*event.found.queue_place)
     log = Text("log offset {offset:,}{due}", offset=event.found.offset, due=due)
-    if columns(Placed("{when}  {where}  {log}", when=when, where=where, log=log)) <= width:
-        yield Placed("{when}  {where}  {log}", when=when, where=where, log=log)
-        return
-    first = columns(Placed("{when}  {where}", when=when, where=where)) <= width
-    yield Placed("{when}  {where}", when=when, where=where) if first else when
-    yield (
-        Placed("{value}{log}", value=" " * 15, log=log)
-        if first or columns(Placed("{where}  {log}", where=where, log=log)) + 15 > width
-        else Placed("{value}{where}  {log}", value=" " * 15, where=where, log=log)
-    )
+    lines = [joined((when, where, log), "  ")]
+    if columns(lines[0]) > width:
+        lines = [joined((when, where), "  "), log]
+    if columns(lines[0]) > width:
+        lines = [when, joined((where, log), "  ")]
+        if columns(lines[1]) + 15 > width:
+            lines[1] = log
+    yield lines[0]
+    yield from (Placed("{indent}{line}", indent=" " * 15, line=line) for line in lines[1:])
 
 
 def _loss(store: Path, lost: MissingMessage, texts: list[str], width: int) -> Iterator[str]:
     """One line that answers, and what is known of a lost message."""
-    yield from wrapped(
-        Text("{map}: LOST: {lost}", map=joined(map(printable, texts)), lost=lost_words(lost)), width, then="  "
-    )
+    name = joined(map(printable, texts))
+    yield from wrapped(Text("{where}: LOST: {lost}", where=name, lost=lost_words(lost)), width, then="  ")
     yield from lost_lines(store, lost, width)
 
 
 def _nothing(text: str, answer: Answer) -> str:
     """One line for a text that names no message, found or lost."""
-    state = _unknown(text, answer)
-    if state == "expired":
-        return Text("{text}: expired: the log file with its message is deleted", text=printable(text))
-    if state == "gone":
-        return Text("{text}: not here: an index entry points past the end of the log", text=printable(text))
-    if state == "not-searched":
-        return Text("{text}: not found by id or index; the log was not searched", text=printable(text))
-    if answer.damage:
-        return Text("{text}: not found, but not all of the log can be read", text=printable(text))
-    return Text("{text}: never arrived, as far as this store tells", text=printable(text))
+    words = {
+        "expired": Text("{text}: expired: the log file with its message is deleted"),
+        "gone": Text("{text}: not here: an index entry points past the end of the log"),
+        "not-searched": Text("{text}: not found by id or index; the log was not searched"),
+    }.get(_unknown(text, answer), Text("{text}: never arrived, as far as this store tells"))
+    if answer.damage and _unknown(text, answer) == "never":
+        words = Text("{text}: not found, but not all of the log can be read")
+    return words.format(text=printable(text))
 
 
 def _record(status: MessageStatus) -> str:
-    return (
-        Text("sound (body CRC matches)")
-        if status.record == "sound"
-        else Text("damaged: {in_}", in_=in_words(status.record))
-    )
+    if status.record == "sound":
+        return Text("sound (body CRC matches)")
+    return Text("damaged: {fault}", fault=in_words(status.record))
 
 
-def _queue_entry(found: Found, status: MessageStatus) -> str:
+def _queue_entry(status: MessageStatus) -> str:
     entry = status.queue_entry
     if entry.state == "present":
         tag = {True: Text(", tag matches"), False: Text(", but with another tag"), None: ""}[entry.tag_matches]
-        return f"present{tag}"
+        return Text("present{tag}", tag=tag)
     return {
         "missing": Text("missing: consumers do not get this message"),
         "wrong": Text("wrong: it points to log offset {offset:,}", offset=entry.offset or 0),
@@ -522,12 +474,10 @@ def _index(found: Found, status: MessageStatus) -> str:
 
 def _keys(found: Found, keys: tuple[str, ...]) -> str:
     """Keys in words: `key`, `2 keys`, `unique id`."""
-    from rmqstore.formats import properties
-
     unique = properties.parse_properties(found.message.properties).get(properties.UNIQ_KEY)
     own = [key for key in keys if key != unique]
     words = [many(len(own), "key") if len(own) > 1 else "key"] if own else []
-    return joined([*words, *([Text("unique id")] if unique in keys else [])])
+    return joined([*words, Text("unique id")] if unique in keys else words)
 
 
 def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
@@ -544,29 +494,18 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
         if popped is not None:
             yield Placed("  {name:<13}{group} {words}", name=name, group=progress.group, words=_pop_words(popped))
             if popped.again:
-                words = Text(
-                    "a broker that starts delivers it again: the offset in the store is {offset:,}",
-                    offset=progress.offset,
-                )
-                yield Placed("{value}{words}", value=" " * 15, words=words)
-        elif progress.has_consumed(offset):
-            yield Text(
-                "  {fitted}{group} has read past it (at {offset:,})",
-                fitted=fitted(name, 13),
-                group=progress.group,
-                offset=progress.offset,
-            )
-        else:
-            yield Text(
-                "  {fitted}{group} has not read it (at {offset:,})",
-                fitted=fitted(name, 13),
-                group=progress.group,
-                offset=progress.offset,
-            )
-    if len(status.consumers) > _GROUPS:
-        yield Text(
-            "  {value:<13}… and {groups} (--json)", value="", groups=many(len(status.consumers) - _GROUPS, "more group")
+                again = Text("a broker that starts delivers it again: the offset in the store is {offset:,}")
+                yield Placed("{name:<15}{words}", name="", words=again.format(offset=progress.offset))
+            continue
+        past, before = (
+            Text("  {name:<13}{group} has read past it (at {offset:,})"),
+            Text("  {name:<13}{group} has not read it (at {offset:,})"),
         )
+        words = past if progress.has_consumed(offset) else before
+        yield words.format(name=name, group=progress.group, offset=progress.offset)
+    if len(status.consumers) > _GROUPS:
+        more = many(len(status.consumers) - _GROUPS, "more group")
+        yield Text("  {name:<13}… and {groups} (--json)", name="", groups=more)
 
 
 def _pop_words(found: Popped) -> str:
@@ -576,10 +515,8 @@ def _pop_words(found: Popped) -> str:
     if found.state is PopState.ACKNOWLEDGED:
         return Text("has acknowledged it")
     if found.state is PopState.INVISIBLE:
-        return Text(
-            "has received it, not acknowledged it, and gets it again at {visible_time}",
-            visible_time=time_text(found.visible_time, exact=True),
-        )
+        time = time_text(found.visible_time, exact=True)
+        return Text("has received it, not acknowledged it, and gets it again at {time}", time=time)
     if found.state is PopState.RETURNED:
         return Text("has not acknowledged it in time: it is in the group's retry topic")
     return Text("has received it; the store does not tell whether it has acknowledged it")

@@ -11,11 +11,11 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many, printable, time_text, title
-from rmqstore.cli.printing.sentences import lost_lines, lost_words
+from rmqstore.cli.printing.quantities import many, printable, time_text
+from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
-from rmqstore.texts import Placed, Text
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -79,12 +79,8 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     if lost is not None:
         answer["lost"] = lost.to_json()
         if not out.as_json:
-            out.lines(
-                [
-                    Text("{where}: LOST: {lost}", where=printable(where), lost=lost_words(lost)),
-                    *lost_lines(store, lost, out.width),
-                ]
-            )
+            headline = Text("{where}: LOST: {lost}", where=printable(where), lost=lost_words(lost))
+            out.lines([headline, *lost_lines(store, lost, out.width)])
     elif found is None:
         out.note(Text("no such message: {where}{why}", where=where, why=_why(opened, where)))
     if found is None:
@@ -156,47 +152,30 @@ def _why(store: Store, where: str) -> str:
     if offset is not None:
         inside, end = around(store, offset)
         if inside is not None:
-            start, topic = inside.offset or 0, printable(inside.message.topic_text)
-            return Text(
-                ": it is inside the record at {start:,} ({size:,} bytes, {topic})",
-                start=start,
-                size=inside.message.size,
-                topic=topic,
-            )
-        return (
-            Text(": the log ends at {end:,}", end=end)
-            if end is not None and offset >= end
-            else Text(": no record starts there")
-        )
+            at, size, topic = inside.offset or 0, inside.message.size, printable(inside.message.topic_text)
+            return Text(": it is inside the record at {at:,} ({size:,} bytes, {topic})", at=at, size=size, topic=topic)
+        if end is not None and offset >= end:
+            return Text(": the log ends at {end:,}", end=end)
+        return Text(": no record starts there")
     if place is None:
         return ""
     bounds = queue_reader(store)(*place[:2]).bounds()
     if bounds is None:
-        return Text(": there is no queue {place}/{place2}", place=printable(place[0]), place2=place[1])
+        return Text(": there is no queue {topic}/{id}", topic=printable(place[0]), id=place[1])
     first, stop = bounds
-    return (
-        Text(": the queue has the offsets {first:,} to {stop:,}", first=first, stop=stop - 1)
-        if stop > first
-        else Text(": the queue is empty")
-    )
+    if stop > first:
+        return Text(": the queue has the offsets {first:,} to {last:,}", first=first, last=stop - 1)
+    return Text(": the queue is empty")
 
 
 def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
     """Several messages: where each of them is."""
     yield Text("{messages} for {where}, the newest first:", messages=many(len(hits), "message"), where=printable(where))
     for hit in hits:
-        message = hit.message
-        stored = time_text(message.store_timestamp, exact=True)
-        damaged = "" if hit.sound else ", damaged"
-        yield Text(
-            "  log offset {offset:>13,}  {stored}{damaged}", offset=hit.offset or 0, stored=stored, damaged=damaged
-        )
-        yield Text(
-            "             {topic_text}/{queue_id} offset {queue_offset:,}",
-            topic_text=printable(message.topic_text),
-            queue_id=message.queue_id,
-            queue_offset=message.queue_offset,
-        )
+        stored = time_text(hit.message.store_timestamp, exact=True)
+        damaged = "" if hit.sound else Text(", damaged")
+        yield Text("  log offset {at:>13,}  {stored}{damaged}", at=hit.offset or 0, stored=stored, damaged=damaged)
+        yield Placed("             {place}", place=queue_place(*hit.queue_place))
     yield Text("rmqstore get {store} {offset} shows the newest", store=store, offset=hits[0].offset)
 
 
@@ -277,39 +256,23 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
     message = found.message
     place = Text("not in a log") if found.offset is None else Text("log offset {offset:,}", offset=found.offset)
     stored = time_text(message.store_timestamp, exact=True)
-    yield Text(
-        "{topic_text}/{queue_id} offset {queue_offset:,}   {place}   stored {stored}",
-        topic_text=message.topic_text,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        place=place,
-        stored=stored,
-    )
-    sound = (
-        Text("sound (body CRC matches)")
-        if found.sound
-        else Text("damaged: {get}", get=_FAULTS.get(row["fault"], row["fault"]))
-    )
-    rows = {
-        title(Text("record")): sound,
-        title(Text("file")): Text("{file} at {at:,}, {size:,} bytes", file=found.file, at=found.at, size=message.size),
-        title(Text("born")): Text(
-            "{born_timestamp} by {born_host}",
-            born_timestamp=time_text(message.born_timestamp, exact=True),
-            born_host=row["born_host"],
-        ),
-        title(Text("store host")): row["store_host"],
-        title(Text("message id")): row["msg_id"],
-        title(Text("flags")): f"0x{message.sys_flag & 0xFFFFFFFF:x}"
-        + (f" ({', '.join(row['flags'])})" if row["flags"] else ""),
-        title(Text("retries")): f"{message.reconsume_times:,}",
-    }
+    where = queue_place(*found.queue_place)
+    yield Text("{where}   {place}   stored {stored}", where=where, place=place, stored=stored)
+    fault = Text("damaged: {fault}", fault=_FAULTS.get(row["fault"], row["fault"]))
+    born = time_text(message.born_timestamp, exact=True)
+    flags = f"0x{message.sys_flag & 0xFFFFFFFF:x}"
+    rows: list[tuple[str, str]] = [
+        (Text("record"), Text("sound (body CRC matches)") if found.sound else fault),
+        (Text("file"), Text("{file} at {at:,}, {size:,} bytes", file=found.file, at=found.at, size=message.size)),
+        (Text("born"), Text("{time} by {host}", time=born, host=row["born_host"])),
+        (Text("store host"), row["store_host"]),
+        (Text("message id"), row["msg_id"]),
+        (Text("flags"), Placed("{bits} ({names})", bits=flags, names=joined(row["flags"])) if row["flags"] else flags),
+        (Text("retries"), f"{message.reconsume_times:,}"),
+    ]
     if message.prepared_transaction_offset:
-        rows[title(Text("half message"))] = Text(
-            "log offset {prepared_transaction_offset:,}",
-            prepared_transaction_offset=message.prepared_transaction_offset,
-        )
-    yield from (Placed("  {name:<13}{text}", name=name, text=text) for name, text in rows.items())
+        rows.append((Text("half message"), Text("log offset {at:,}", at=message.prepared_transaction_offset)))
+    yield from (detail(name, value) for name, value in rows)
     yield "  properties"
     yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
     yield from _inner_lines(row)
@@ -327,7 +290,7 @@ def body_lines(
     packed = Text(" as stored, compressed") if compressed else ""
     yield Text("  body ({length:,} bytes{packed})", length=length, packed=packed)
     if "body_error" in row:
-        yield Text("    cannot be decompressed: {body_error}", body_error=row["body_error"])
+        yield Text("    cannot be decompressed: {error}", error=row["body_error"])
     if shown is None:
         return
     if short and shown == "body_base64" and len(row[shown]) > _SHORT:

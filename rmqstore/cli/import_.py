@@ -216,23 +216,12 @@ def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[st
         }
         out.report(report)
     elif not applied:
-        out.lines(
-            [
-                Text(
-                    "{messages} can be imported into {target}. Nothing was written (--dry-run).",
-                    messages=many(messages, "message"),
-                    target=target,
-                )
-            ]
-        )
+        words = Text("{messages} can be imported into {target}. Nothing was written (--dry-run).")
+        out.lines([words.format(messages=many(messages, "message"), target=target)])
     else:
         before = Text(" ({resumed:,} of them imported by an earlier run)", resumed=resumed) if resumed else ""
-        what = Text(
-            "{messages}{before} in {queues}",
-            messages=many(messages, "message"),
-            before=before,
-            queues=many(len(queues), "queue"),
-        )
+        count, places = many(messages, "message"), many(len(queues), "queue")
+        what = Text("{messages}{before} in {queues}", messages=count, before=before, queues=places)
         out.lines([Text("Imported {what} into {target}", what=what, target=target)])
 
 
@@ -247,14 +236,10 @@ def _naming_unfinished(target: Path) -> Iterator[None]:
         building = building_of(target)
         if building.exists():
             remove = shlex.join(["rm", "-r", str(building), f"{building}.json"])
-            warn(
-                Text(
-                    "The unfinished store is {building}. Run the same command again to continue, or remove it: "
-                    "{remove}",
-                    building=building,
-                    remove=remove,
-                )
+            words = Text(
+                "The unfinished store is {path}. Run the same command again to continue, or remove it: {remove}"
             )
+            warn(words.format(path=building, remove=remove))
         raise
 
 

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 _LABEL = 16
 _LISTED = 40
 _ODD = 5
+_SIZE_FROM = {
+    "files": Text("from the files"),
+    "names": Text("from their names"),
+    "config": Text("from broker.conf"),
+    "default": Text("assumed"),
+}
 
 
 @command(
@@ -96,36 +102,16 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         yield from _dledger(seen.dledger)
     retained = seen.retained
     if retained is not None:
-        span = (retained[1] - retained[0]) / 1000
-        yield _row(
-            Text("Messages from"),
-            Text(
-                "{retained} to {retained2} ({span})",
-                retained=time_text(retained[0]),
-                retained2=time_text(retained[1]),
-                span=_span(span),
-            ),
-        )
-    queues = sum(len(t.queues) for t in seen.topics)
+        start, stop = map(time_text, retained)
+        span = _span((retained[1] - retained[0]) / 1000)
+        yield _row(Text("Messages from"), Text("{start} to {stop} ({span})", start=start, stop=stop, span=span))
     if seen.topics:
-        count = sum(t.messages for t in seen.topics)
-        what = Placed(
-            "{topics}, {queues}, {messages}",
-            topics=many(len(seen.topics), "topic"),
-            queues=many(queues, "queue"),
-            messages=many(count, "message"),
-        )
-        yield _row(Text("Consume queues"), what)
+        queues, count = sum(len(t.queues) for t in seen.topics), sum(t.messages for t in seen.topics)
+        counts = many(len(seen.topics), "topic"), many(queues, "queue"), many(count, "message")
+        yield _row(Text("Consume queues"), joined(counts))
     if seen.index is not None:
-        yield _row(
-            Text("Index"),
-            Placed(
-                "{files}, {bytes}, {entries}",
-                files=many(seen.index["files"], "file"),
-                bytes=bytes_text(seen.index["bytes"]),
-                entries=many(seen.index["entries"], "entry", "entries"),
-            ),
-        )
+        entries = many(seen.index["entries"], "entry", "entries")
+        yield _row(Text("Index"), joined((many(seen.index["files"], "file"), bytes_text(seen.index["bytes"]), entries)))
     yield from _timer(seen)
     if seen.checkpoint is not None:
         labels = (Text("log"), Text("queues"), Text("index"))
@@ -136,14 +122,9 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
-        yield _row(
-            Text("Open repair"),
-            Text(
-                "{journal} ({state}): run `rmqstore undo` or `rmqstore resume`",
-                journal=journal["journal"],
-                state=journal["state"],
-            ),
-        )
+        path, state = journal["journal"], journal["state"]
+        ends = Text("{path} ({state}): run `rmqstore undo` or `rmqstore resume`", path=path, state=state)
+        yield _row(Text("Open repair"), ends)
     for line in seen.unchecked:
         yield from _wrapped(Text("Not read"), line, width)
     for line in seen.notes:
@@ -160,23 +141,15 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
 
 def _timer(seen: Info) -> Iterator[str]:
     if seen.timerlog is not None:
-        yield _row(
-            Text("Timer log"),
-            Text(
-                "{files}, {file_size} each",
-                files=many(seen.timerlog.files, "file"),
-                file_size=bytes_text(seen.timerlog.file_size),
-            ),
-        )
+        count, size = many(seen.timerlog.files, "file"), bytes_text(seen.timerlog.file_size)
+        yield _row(Text("Timer log"), Text("{files}, {size} each", files=count, size=size))
     if seen.rocksdbstore is not None:
         timed, pending, halves, entries = (seen.rocksdbstore[name] for name in ("timer", "pending", "trans", "index"))
-        waiting = Text("{timed} ({pending:,} to be delivered)", timed=many(timed, "timed message"), pending=pending)
-        rows = (
-            waiting if timed else many(timed, "timed message"),
-            many(halves, "half message"),
-            many(entries, "index entry", "index entries"),
-        )
-        yield _row("rocksdbstore", joined(rows))
+        waiting: str = many(timed, "timed message")
+        if timed:
+            waiting = Text("{timed} ({pending:,} to be delivered)", timed=waiting, pending=pending)
+        kept = waiting, many(halves, "half message"), many(entries, "index entry", "index entries")
+        yield _row("rocksdbstore", joined(kept))
     if seen.pop_rows is not None:
         popped = many(
             seen.pop_rows,
@@ -205,37 +178,20 @@ def _row(label: str, text: str) -> str:
 
 
 def _log(name: str, log: LogInfo) -> Iterator[str]:
-    how = {
-        "files": Text("from the files"),
-        "names": Text("from their names"),
-        "config": Text("from broker.conf"),
-        "default": Text("assumed"),
-    }
-    size = Text(
-        "{file_size} each, {get}",
-        file_size=bytes_text(log.file_size),
-        get=how.get(log.file_size_from, log.file_size_from),
-    )
-    yield _row(
-        name, Placed("{files}, {bytes} ({size})", files=many(log.files, "file"), bytes=bytes_text(log.bytes), size=size)
-    )
-    yield _row(
-        "",
-        Text(
-            "offsets {min_offset:,} to {wrote:,}, the end of the last complete record",
-            min_offset=log.min_offset,
-            wrote=log.wrote,
-        ),
-    )
+    source = _SIZE_FROM.get(log.file_size_from, log.file_size_from)
+    size = Text("{size} each, {source}", size=bytes_text(log.file_size), source=source)
+    files = many(log.files, "file")
+    yield _row(name, Placed("{files}, {bytes} ({size})", files=files, bytes=bytes_text(log.bytes), size=size))
+    ends = Text("offsets {start:,} to {wrote:,}, the end of the last complete record")
+    yield _row("", ends.format(start=log.min_offset, wrote=log.wrote))
     if log.torn:
         yield _row("", Text("torn: {torn:,} bytes after it are an incomplete record", torn=log.torn))
     for start, stop in log.holes:
-        yield _row(
-            "", Text("missing: {start:,} to {stop:,} ({stop2})", start=start, stop=stop, stop2=bytes_text(stop - start))
-        )
+        gap = bytes_text(stop - start)
+        yield _row("", Text("missing: {start:,} to {stop:,} ({size})", start=start, stop=stop, size=gap))
     for odd in log.odd[:_ODD]:
         path, _, kind = odd.rpartition(": ")
-        yield _row("", Text("not a file of the log: {path}: {in_}", path=path, in_=in_words(kind)))
+        yield _row("", Text("not a file of the log: {path}: {why}", path=path, why=in_words(kind)))
     if len(log.odd) > _ODD:
         yield _row("", Text("… and {entries}", entries=many(len(log.odd) - _ODD, "more odd entry", "more odd entries")))
 
@@ -243,58 +199,29 @@ def _log(name: str, log: LogInfo) -> Iterator[str]:
 def _dledger(group: DLedgerInfo) -> Iterator[str]:
     yield from _log("DLedger", group.data)
     yield _row("", Text("group member {self_id} in {group_dir}/", self_id=group.self_id, group_dir=group.group_dir))
-    committed = (
-        Text("not written")
-        if group.committed_index is None
-        else Placed("{committed_index:,}", committed_index=group.committed_index)
-    )
+    committed = Text("not written") if group.committed_index is None else f"{group.committed_index:,}"
+    entries = Text("entries {first:,} to {last:,}, committed (at least) {committed}")
+    yield _row("", entries.format(first=group.first_index, last=group.last_index, committed=committed))
     voted = Text(", voted for {voted_for}", voted_for=group.voted_for) if group.voted_for else ""
-    yield _row(
-        "",
-        Text(
-            "entries {first_index:,} to {last_index:,}, committed (at least) {committed}",
-            first_index=group.first_index,
-            last_index=group.last_index,
-            committed=committed,
-        ),
-    )
-    yield _row(
-        "",
-        Text(
-            "term {term}{voted}; last entry of term {last_index_term}",
-            term=group.term,
-            voted=voted,
-            last_index_term=group.last_index_term,
-        ),
-    )
+    term = Text("term {term}{voted}; last entry of term {last}")
+    yield _row("", term.format(term=group.term, voted=voted, last=group.last_index_term))
     if group.divided_commitlog_offset is not None:
-        yield _row(
-            "",
-            Text(
-                "continues the commitlog at {divided_commitlog_offset:,}",
-                divided_commitlog_offset=group.divided_commitlog_offset,
-            ),
-        )
+        yield _row("", Text("continues the commitlog at {at:,}", at=group.divided_commitlog_offset))
 
 
 def _entries(count: int, what: str) -> str:
     return {
         "topics": many(count, "topic"),
         "groups": many(count, "group"),
-        Text("delay levels"): many(count, "delay level"),
-        Text("topic@group pairs"): many(count, "topic@group pair"),
+        "delay levels": many(count, "delay level"),
+        "topic@group pairs": many(count, "topic@group pair"),
     }.get(what, Placed("{count:,} {what}", count=count, what=what))
 
 
 def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
     name = min(max(max(columns(t.topic) for t in topics), 5), max(20, width - 46))
-    yield Placed(
-        "{fitted} {title} {title2}  {title3}",
-        fitted=fitted(title(Text("Topic")), name),
-        title=title(Text("Queues"), 7),
-        title2=title(Text("Messages"), 13),
-        title3=title(Text("Offsets per queue")),
-    )
+    titles = f"{title(Text('Queues'), 7)} {title(Text('Messages'), 13)}  {title(Text('Offsets per queue'))}"
+    yield AsIs(f"{fitted(title(Text('Topic')), name)} {titles}")
     shown = topics if verbose else topics[:_LISTED]
     for topic in shown:
         head = f"{fitted(topic.topic, name)} {len(topic.queues):>7} {topic.messages:>13,}  "

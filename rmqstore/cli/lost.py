@@ -1,14 +1,11 @@
-"""`rmqstore lost`.
-
-`rmqstore lost --stale`: records of earlier logs.
-"""
+"""`rmqstore lost`; with --stale, the records of earlier logs."""
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +15,7 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output, new_directory
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, time_text, title
+from rmqstore.cli.printing.sentences import queue_place
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from rmqstore.views.deleted_topics import DeletedTopic
     from rmqstore.views.dump.old_records import OldRecordFinder
     from rmqstore.views.expected import Verdict
-    from rmqstore.views.lost import Losses, LostMessage, LostMessages
+    from rmqstore.views.lost import Losses, LostMessage
 
 
 _LISTED = 10_000
@@ -45,24 +43,22 @@ _WHY = {
 _WHERE = {"after-end": Text("after the end of the log"), "after-blank": Text("after the record that closes a file")}
 
 
-@dataclass(slots=True)
 class _Summary:
     """Counts of old records, their bytes, and their store times, by (log, where, why). `listed`: the first rows."""
 
-    messages: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    bytes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    times: dict[tuple[str, str, str], tuple[int, int]] = field(default_factory=dict)
-    listed: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, row: dict[str, Any]) -> None:
-        """Count a row, and list it if it is one of the first."""
-        kind = row["log"], row["where"], row["why"]
-        self.messages[kind] += 1
-        self.bytes[kind] += row["size"]
-        first, last = self.times.get(kind, (row["store_timestamp"],) * 2)
-        self.times[kind] = min(first, row["store_timestamp"]), max(last, row["store_timestamp"])
-        if len(self.listed) < _LISTED:
-            self.listed.append(row)
+    def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
+        self.messages: Counter[tuple[str, str, str]] = Counter()
+        self.bytes: Counter[tuple[str, str, str]] = Counter()
+        self.times: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self.listed: list[dict[str, Any]] = []
+        for row in rows:
+            kind = row["log"], row["where"], row["why"]
+            self.messages[kind] += 1
+            self.bytes[kind] += row["size"]
+            first, last = self.times.get(kind, (row["store_timestamp"],) * 2)
+            self.times[kind] = min(first, row["store_timestamp"]), max(last, row["store_timestamp"])
+            if len(self.listed) < _LISTED:
+                self.listed.append(row)
 
 
 def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions) -> int:
@@ -76,7 +72,7 @@ def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions)
         options = ScanOptions(drop_cache=live, max_rate=work.max_rate)
         finder = OldRecordFinder(opened, jobs=work.jobs, options=options, live=live, progress=progress.add)
     if out.as_json:
-        _report(out, store, finder)
+        _report_stale(out, store, finder)
     elif out.format == "table":
         _stale_text(out, store, finder)
     else:
@@ -95,15 +91,8 @@ def _stale_rows(finder: OldRecordFinder) -> Iterator[dict[str, Any]]:
         yield from (row_of(old, i) for i in range(len(old.columns)))
 
 
-def _summary(finder: OldRecordFinder) -> _Summary:
-    summary = _Summary()
-    for row in _stale_rows(finder):
-        summary.add(row)
-    return summary
-
-
-def _report(out: Output, store: Path, finder: OldRecordFinder) -> None:
-    summary = _summary(finder)
+def _report_stale(out: Output, store: Path, finder: OldRecordFinder) -> None:
+    summary = _Summary(_stale_rows(finder))
     kinds = [
         {"log": log, "where": where, "why": why, "messages": count, "bytes": summary.bytes[log, where, why]}
         | dict(zip(("first_timestamp", "last_timestamp"), summary.times[log, where, why], strict=True))
@@ -126,15 +115,17 @@ def _report(out: Output, store: Path, finder: OldRecordFinder) -> None:
 
 
 def _stale_text(out: Output, store: Path, finder: OldRecordFinder) -> None:
-    summary = _summary(finder)
+    summary = _Summary(_stale_rows(finder))
     out.lines(_words(store, finder, summary), wrap=True)
     if summary.listed:
         write_rows(replace(out, format="table"), summary.listed[:_SHOWN], _COLUMNS)
     left = sum(summary.messages.values()) - _SHOWN
     if left > 0:
-        out.lines(
-            [Text("… and {records} (--format csv or ndjson lists all)", records=many(left, "more record"))], wrap=True
-        )
+        out.lines([_more(many(left, "more record"))], wrap=True)
+
+
+def _more(left: str) -> Text:
+    return Text("… and {messages} (--format csv or ndjson lists all)", messages=left)
 
 
 def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[str]:
@@ -143,30 +134,17 @@ def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[
     if not total:
         yield Text("No records of an earlier log are left.")
         return
-    size = bytes_text(sum(summary.bytes.values()))
-    yield Text(
-        "{records} of an earlier log ({size}). They are no messages of this log.",
-        records=many(total, "record"),
-        size=size,
-    )
-    for kind, count in summary.messages.items():
-        log, where, why = kind
-        first, last = summary.times[kind]
-        yield Placed(
-            "{log}: {records} {where}: {why}",
-            log=log,
-            records=many(count, "record"),
-            where=_WHERE[where],
-            why=_WHY[why],
-        )
-        yield Text("  stored from {first} to {last}", first=time_text(first), last=time_text(last))
+    size, records = bytes_text(sum(summary.bytes.values())), many(total, "record")
+    yield Text("{records} of an earlier log ({size}). They are no messages of this log.", records=records, size=size)
+    for (log, where, why), count in summary.messages.items():
+        first, last = map(time_text, summary.times[log, where, why])
+        records = many(count, "record")
+        yield Placed("{log}: {records} {where}: {why}", log=log, records=records, where=_WHERE[where], why=_WHY[why])
+        yield Text("  stored from {first} to {last}", first=first, last=last)
     for result in finder.results:
         if result.messages:
-            yield Text(
-                "The last message of {result} was stored at {max_time}.",
-                result=result.name,
-                max_time=time_text(result.max_time),
-            )
+            time = time_text(result.max_time)
+            yield Text("The last message of {log} was stored at {time}.", log=result.name, time=time)
     yield Text(
         "A broker and `rmqstore recover` overwrite them. `rmqstore export {store} --stale -o FILE` saves them.",
         store=store,
@@ -247,13 +225,7 @@ class LostOptions:
 )
 @broker_option
 @gathered("asked", LostOptions)
-def lost(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    asked: LostOptions,
-    work: WorkOptions,
-) -> int:
+def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, work: WorkOptions) -> int:
     """List every message that is lost or damaged.
 
     Before a repair: the messages that are damaged, and those that the next broker start would delete. After a repair:
@@ -266,7 +238,7 @@ def lost(
     """
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.config import tier_words
-    from rmqstore.views.lost import LostMessages
+    from rmqstore.views.lost import LostMessages, with_keys
 
     if asked.journal is not None and asked.next_start:
         raise UsageError(Text("--journal and --next-start exclude each other"), Text("leave one of them out"))
@@ -296,15 +268,17 @@ def lost(
         losses = view.in_repair(folder, folder.load_plan())
         out.note(
             Text(
-                "note: these are the losses of the repair {folder}; --next-start shows those of the next broker start",
-                folder=folder.name,
+                "note: these are the losses of the repair {name}; --next-start shows those of the next broker start",
+                name=folder.name,
             )
         )
     else:
         opened, view, losses, verified = _before(out, opened, work)
     if words := tier_words(opened.files, opened.root):
         out.note(Text("note: {note}", note=words))
-    rows = _rows(view, losses, wanted)
+    rows: Iterator[Row] = ((one, ()) for one in itertools.chain(losses.damaged, view.cut(losses)))
+    if wanted is not None:
+        rows = with_keys((one for one, _ in rows), wanted)
     if asked.bodies is not None:
         rows = _saved(out, rows, asked.bodies)
     found = _write(out, opened, losses, rows, folder, verified, asked.body)
@@ -358,44 +332,24 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
 
 def _expected_text(found: list[Verdict], width: int) -> Iterator[str]:
     counts = Counter(one.state for one in found)
-    told = joined(
-        (
-            Placed("{counts:,} {title}", counts=counts[state], title=title(word))
-            for state, word in _STATES.items()
-            if counts[state]
-        )
-    )
+    told = joined(Placed("{n:,} {state}", n=counts[one], state=_STATES[one]) for one in _STATES if counts[one])
     yield Text("{messages} expected: {told}", messages=many(len(found), "message"), told=told)
     missing = [one for one in found if one.state != "present"]
     for one in missing[:_SHOWN]:
         yield Placed("  {text}: {fate}", text=printable(one.text), fate=_fate(one))
     if len(missing) > _SHOWN:
-        yield Text(
-            "… and {messages} (--format csv or ndjson lists all)", messages=many(len(missing) - _SHOWN, "more message")
-        )
+        yield _more(many(len(missing) - _SHOWN, "more message"))
 
 
 def _fate(one: Verdict) -> str:
     """What became of a message that is not in the store as it was sent."""
-    place = ""
+    place: str = ""
     if one.found is not None:
-        topic, queue_id, queue_offset = one.found.queue_place
-        place = printable(
-            Text(
-                "{topic}/{queue_id} offset {queue_offset:,}", topic=topic, queue_id=queue_id, queue_offset=queue_offset
-            )
-        )
+        place = queue_place(*one.found.queue_place)
     elif one.lost is not None:
-        place = printable(
-            Text(
-                "{topic}/{queue_id} offset {queue_offset:,}",
-                topic=one.lost.topic,
-                queue_id=one.lost.queue_id,
-                queue_offset=one.lost.queue_offset,
-            )
-        )
+        place = queue_place(one.lost.topic, one.lost.queue_id, one.lost.queue_offset)
     if one.state == "damaged":
-        return f"damaged: {place}"
+        return Text("damaged: {place}", place=place)
     if one.state == "nowhere":
         return Text("nowhere in this store")
     if one.repair:
@@ -446,24 +400,11 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
             Text("note: damaged messages are not listed (see `rmqstore verify`): {message}", message=error.message)
         )
         plan = None
+    copied = Text("note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it")
     for name in names_of_copies(look, verified):
-        out.note(
-            Text(
-                "note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it", name=name
-            )
-        )
+        out.note(copied.format(name=name))
     view = LostMessages(look)
     return look, view, view.at_next_start(verified, plan), verified
-
-
-def _rows(view: LostMessages, losses: Losses, wanted: list[str] | None) -> Iterator[Row]:
-    from rmqstore.views.lost import with_keys
-
-    every = itertools.chain(losses.damaged, view.cut(losses))
-    if wanted is not None:
-        yield from with_keys(every, wanted)
-    else:
-        yield from ((one, ()) for one in every)
 
 
 def _read_keys(path: Path | None) -> list[str] | None:
@@ -592,9 +533,8 @@ def _write(
         out.note(Text("note: {note}", note=line))
     for one in deleted:
         out.note(Text("note: {note}", note=_still_there(one)))
-        out.note(
-            Text("`rmqstore export {path} --topic {topic}` saves them", path=store.path, topic=printable(one.topic))
-        )
+        topic = printable(one.topic)
+        out.note(Text("`rmqstore export {path} --topic {topic}` saves them", path=store.path, topic=topic))
     return count
 
 
@@ -611,70 +551,47 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     cut = [one for one, _ in rows if one.cause == "cut"]
     unlisted = sum(losses.unlisted.values())
     if not rows and not unlisted:
-        yield (
-            Text("No messages are lost.")
-            if not losses.at_least
-            else Text("No lost messages are known, but there may be some.")
-        )
+        none, maybe = Text("No messages are lost."), Text("No lost messages are known, but there may be some.")
+        yield maybe if losses.at_least else none
         return
     if damaged or unlisted:
-        left = sum(one.body != "gone" for one in damaged)
-        saved = (
-            (
-                Text("; {bodies} left, at least in part (--bodies DIR saves it)", bodies=many(left, "body", "bodies"))
-                if left == 1
-                else Text(
-                    "; {bodies} left, at least in part (--bodies DIR saves them)", bodies=many(left, "body", "bodies")
-                )
+        saved: str = ""
+        if left := sum(one.body != "gone" for one in damaged):
+            bodies = many(
+                left,
+                "body left, at least in part (--bodies DIR saves it)",
+                "bodies left, at least in part (--bodies DIR saves them)",
             )
-            if left
-            else ""
-        )
-        at_least = Text("at least ") if losses.at_least else ""
-        yield Text(
-            "Lost to damage: {at_least}{messages}{saved}",
-            at_least=at_least,
-            messages=many(len(damaged) + unlisted, "message"),
-            saved=saved,
-        )
+            saved = Placed("; {bodies}", bodies=bodies)
+        count, at_least = many(len(damaged) + unlisted, "message"), Text("at least ") if losses.at_least else ""
+        yield Text("Lost to damage: {at_least}{count}{saved}", at_least=at_least, count=count, saved=saved)
     if mended:
         by = Text("mended by the repair") if losses.when == "repair" else Text("`rmqstore recover` mends them")
         yield Text("Damaged, but {by}: {messages}", by=by, messages=many(len(mended), "message"))
     if cut:
-        yield Text(
-            "Good, but the next start would delete them: {messages} (`rmqstore recover` keeps them)",
-            messages=many(len(cut), "message"),
-        )
+        count = many(len(cut), "message")
+        yield Text("Good, but the next start would delete them: {count} (`rmqstore recover` keeps them)", count=count)
     yield ""
     yield from _table(rows[:_SHOWN], width, losses.when)
     if len(rows) > _SHOWN:
-        yield Text(
-            "… and {messages} (--format csv or ndjson lists all)", messages=many(len(rows) - _SHOWN, "more message")
-        )
+        yield _more(many(len(rows) - _SHOWN, "more message"))
     yield from _unlisted(losses)
 
 
 def _still_there(one: DeletedTopic) -> str:
-    messages = many(one.messages, "message")
+    topic, count = printable(one.topic), many(one.messages, "message")
     return Text(
-        "topics.json does not have the topic {topic}: {messages} in the log until they expire",
-        topic=printable(one.topic),
-        messages=messages,
+        "topics.json does not have the topic {topic}: {count} in the log until they expire", topic=topic, count=count
     )
 
 
 def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
     """Yield the topics that topics.json does not have, and what saves their messages or brings them back."""
     for one in topics:
-        yield Text(
-            "{still_there}, at log offsets {first_offset:,} to {last_offset:,}",
-            still_there=_still_there(one),
-            first_offset=one.first_offset,
-            last_offset=one.last_offset,
-        )
-        yield Text(
-            "  `rmqstore export {store} --topic {topic} -o FILE` saves them", store=store, topic=printable(one.topic)
-        )
+        what, (first, last) = _still_there(one), (one.first_offset, one.last_offset)
+        yield Text("{what}, at log offsets {first:,} to {last:,}", what=what, first=first, last=last)
+        topic = printable(one.topic)
+        yield Text("  `rmqstore export {store} --topic {topic} -o FILE` saves them", store=store, topic=topic)
     if topics:
         yield Text(
             "To serve them again, stop the broker, and add these entries to topicConfigTable in config/topics.json:"
@@ -688,12 +605,8 @@ def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
 
 def _unlisted(losses: Losses) -> Iterator[str]:
     for queue, missing in losses.unlisted.items():
-        where = Text(" of {queue}", queue=queue) if queue else ""
-        yield Text(
-            "{messages}{where} lost, of which only the number is known",
-            messages=many(missing, "more message"),
-            where=where,
-        )
+        where, count = Text(" of {queue}", queue=queue) if queue else "", many(missing, "more message")
+        yield Text("{count}{where} lost, of which only the number is known", count=count, where=where)
 
 
 def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
@@ -720,9 +633,8 @@ def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
     if spare < 0:
         wide[4] = max(8, wide[4] + spare)
     for row in [titles, *cells]:
-        parts = [
-            " " * max(0, wide[i] - columns(row[i])) + row[i] if i in right else fitted(row[i], wide[i]) for i in shown
-        ]
+        pads = [" " * max(0, wide[i] - columns(row[i])) for i in range(len(row))]
+        parts = [pads[i] + row[i] if i in right else fitted(row[i], wide[i]) for i in shown]
         yield AsIs("  ".join(parts).rstrip())
 
 

@@ -259,9 +259,7 @@ def _who_may(path: Path) -> tuple[str, str]:
     except OSError:  # its directory refuses access
         return "", NotReadable.advice
     if status.st_uid == os.geteuid():
-        return Text(
-            " (yours, mode {st_mode:04o})", st_mode=status.st_mode & 0o7777
-        ), f"chmod u+rwX {shlex.quote(str(path))}"
+        return Text(" (yours, mode {mode:04o})", mode=status.st_mode & 0o7777), f"chmod u+rwX {shlex.quote(str(path))}"
     try:
         owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:

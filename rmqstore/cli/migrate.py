@@ -164,29 +164,20 @@ def _compare(store: Store, path: Path, jobs: int | None) -> ReplicaCheck:
         found = compare(store, open_other(store, path, "--check-replica"), jobs=jobs)
         where = found.divergence
         if where is not None:
-            what = Text(
-                "{replace}, first difference at {offset:,}",
-                replace=found.relation.replace("-", " "),
-                offset=where.offset,
-            )
+            relation = found.relation.replace("-", " ")
+            what = Text("{relation}, first difference at {offset:,}", relation=relation, offset=where.offset)
             return ReplicaCheck(str(path), False, what)
         mine, other = found.store, found.other
     else:
         against = compare_with(store, read_fingerprint(path), jobs=jobs)
         if not against.equal:
-            what = Text(
-                "{replace}, equal until {equal_until:,}",
-                replace=against.relation.replace("-", " "),
-                equal_until=against.equal_until,
-            )
+            relation = against.relation.replace("-", " ")
+            what = Text("{relation}, equal until {at:,}", relation=relation, at=against.equal_until)
             return ReplicaCheck(str(path), False, what)
         mine, other = against.store, against.other
     if mine.divided_offset != other.divided_offset:
-        what = Text(
-            "DLedger would begin at {divided_offset:,} there, at {divided_offset2:,} here",
-            divided_offset=other.divided_offset,
-            divided_offset2=mine.divided_offset,
-        )
+        theirs, ours = other.divided_offset, mine.divided_offset
+        what = Text("DLedger would begin at {theirs:,} there, at {ours:,} here", theirs=theirs, ours=ours)
         return ReplicaCheck(str(path), False, what)
     if other.damaged:
         return ReplicaCheck(str(path), False, many(other.damaged, "damaged place"))
@@ -259,12 +250,10 @@ def _dledger_done_lines(
     else:
         yield Text("Done. This is a DLedger store now.")
         if migration.pad is not None:
-            pad = migration.pad
-            yield Text(
-                "  {file} was closed at byte {at:,} ({size:,} bytes were left)", file=pad.file, at=pad.at, size=pad.size
-            )
+            closed = Text("  {file} was closed at byte {at:,} ({size:,} bytes were left)")
+            yield closed.format(file=migration.pad.file, at=migration.pad.at, size=migration.pad.size)
         if migration.first_dledger_file is not None:
-            yield Text("  DLedger continues in {first_dledger_file}", first_dledger_file=migration.first_dledger_file)
+            yield Text("  DLedger continues in {file}", file=migration.first_dledger_file)
     if left:
         listed = ", ".join(f"{count} × {code}" for code, count in left.items())
         yield Text("  but `rmqstore verify` finds: {listed}", listed=listed)
@@ -423,12 +412,9 @@ def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
     if nodes is not None and nodes < 1:
         raise UsageError(Text("--peers: a group has at least one node"), Text("give dLegerPeers, or a number"))
     if nodes is not None and len(group.replicas) >= nodes:
+        replicas, members = many(len(group.replicas), "replica"), many(nodes, "node")
         raise UsageError(
-            Text(
-                "{replicas} for a group of {nodes}, including STORE",
-                replicas=many(len(group.replicas), "replica"),
-                nodes=many(nodes, "node"),
-            ),
+            Text("{replicas} for a group of {nodes}, including STORE", replicas=replicas, nodes=members),
             Text("correct --peers, or leave a replica out"),
         )
     found = []
@@ -449,25 +435,14 @@ def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
 def _commitlog_plan_lines(migration: CommitLogMigration) -> Iterator[str]:
     yield Text("{store} becomes a plain store:", store=migration.store)
     if migration.legacy_messages:
-        yield Text(
-            "  {messages} of the legacy commitlog are copied unchanged",
-            messages=many(migration.legacy_messages, "message"),
-        )
-    yield (
-        Text(
-            "  {entries} up to index {last_index:,} ({decided_by}) get new physical offsets from {start:,} on",
-            entries=many(migration.entries, "DLedger entry", "DLedger entries"),
-            last_index=migration.last_index,
-            decided_by=migration.decided_by,
-            start=migration.start,
-        )
-    )
+        count = many(migration.legacy_messages, "message")
+        yield Text("  {messages} of the legacy commitlog are copied unchanged", messages=count)
+    entries, last = many(migration.entries, "DLedger entry", "DLedger entries"), migration.last_index
+    moved = Text("  {entries} up to index {last:,} ({why}) get new physical offsets from {start:,} on")
+    yield moved.format(entries=entries, last=last, why=migration.decided_by, start=migration.start)
     if migration.left_out:
-        yield Text(
-            "  {entries} after index {last_index:,} are left out",
-            entries=many(migration.left_out, "entry", "entries"),
-            last_index=migration.last_index,
-        )
+        left = many(migration.left_out, "entry", "entries")
+        yield Text("  {entries} after index {last:,} are left out", entries=left, last=last)
     yield Text("  queue offsets and consumer progress do not change")
 
 
@@ -475,13 +450,8 @@ def _commitlog_done_lines(migration: CommitLogMigration, built: Built, target: P
     yield from _commitlog_plan_lines(migration)
     yield ""
     yield Text("Done: {target}", target=target)
-    copied = many(built.copied, "file")
-    yield Text(
-        "  {files}, the log ends at {wrote:,}; {copied} copied",
-        files=many(built.files, "commitlog file"),
-        wrote=built.wrote,
-        copied=copied,
-    )
+    files, copied = many(built.files, "commitlog file"), many(built.copied, "file")
+    yield Text("  {files}, the log ends at {end:,}; {copied} copied", files=files, end=built.wrote, copied=copied)
     yield Text("  old and new message ids: {ids}", ids=ids)
     if built.unmapped:
         yield Text("  {references} to missing messages were not changed", references=many(built.unmapped, "reference"))

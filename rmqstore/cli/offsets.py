@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many, parse_time, time_text
+from rmqstore.cli.printing.quantities import many, parse_time, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import Applying, applying, command, gathered
 from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
@@ -156,7 +156,7 @@ def _row(row: GroupProgress) -> dict[str, Any]:
 
 
 def _states(row: GroupProgress) -> str:
-    return joined((Placed("{count:,} {state}", count=count, state=_STATES[state]) for state, count in row.pop.items()))
+    return title(joined(Placed("{count:,} {state}", count=n, state=_STATES[state]) for state, n in row.pop.items()))
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------
@@ -217,13 +217,8 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
     digits = target.replace(",", "")
     if digits.isdigit() and int(digits) <= _LARGEST_OFFSET:
         if not bounds[0] <= int(digits) <= bounds[1]:
-            where = Text(
-                "{topic}/{queue_id}, which has {bounds:,} to {bounds2:,}",
-                topic=topic,
-                queue_id=queue_id,
-                bounds=bounds[0],
-                bounds2=bounds[1],
-            )
+            queue = f"{topic}/{queue_id}"
+            where = Text("{queue}, which has {first:,} to {last:,}", queue=queue, first=bounds[0], last=bounds[1])
             raise UsageError(
                 Text("--to {target} is outside of {where}", target=target, where=where),
                 Text("give an offset in the queue, earliest or latest"),
@@ -330,9 +325,7 @@ def _check(store: Store, plan: Plan) -> None:
     for row in rows:
         now = found.queues.get(row["topic"], {}).get(row["queue_id"], {}).get(row["group"])
         if now != row["to"]:
-            where = Text(
-                "{group} in {topic}/{queue_id}", group=row["group"], topic=row["topic"], queue_id=row["queue_id"]
-            )
+            where = Text("{group} in {topic}/{id}", group=row["group"], topic=row["topic"], id=row["queue_id"])
             raise AppliedUnchecked(
                 Text("the plan was applied, but {where} is at {now}, not {to}", where=where, now=now, to=row["to"]),
                 Text("undo it"),
@@ -346,41 +339,30 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
         yield Text("Nothing to change: the offsets are already so.")
         return
     again, skipped = sum(c.again for c in changes), sum(c.skipped for c in changes)
-    yield (
-        Text(
-            "{offsets} will change: {messages} will be delivered again, {messages2} will be skipped.",
-            offsets=many(len(changes), "offset"),
-            messages=many(again, "message"),
-            messages2=many(skipped, "message"),
-        )
-    )
+    words = Text("{offsets} will change: {again} will be delivered again, {skipped} will be skipped.")
+    counts = {"again": many(again, "message"), "skipped": many(skipped, "message")}
+    yield words.format(offsets=many(len(changes), "offset"), **counts)
     yield ""
     positions = QueuePositions(store)
     for change in changes[:_SHOWN]:
         old = "none" if change.old is None else f"{change.old:,}"
-        count = (change.again, "again") if change.again else (change.skipped, "skipped")
-        what = f", {count[0]:,} {count[1]}" if count[0] else ""
+        what: str = ""
+        if change.again:
+            what = Text(", {count:,} again", count=change.again)
+        elif change.skipped:
+            what = Text(", {count:,} skipped", count=change.skipped)
         at = change.old if change.skipped and change.old is not None else change.new
         found = positions.message(change.topic, change.queue_id, at)
-        sample = ""
+        sample: str = ""
         if found is not None:
             known = describe(found)
             key = known["keys"] or known["unique_key"] or Text("without a key")
-            stored = time_text(found.message.store_timestamp)
-            sample = (
-                Text("; first one: {key}, stored {stored}", key=key, stored=stored)
-                if change.skipped
-                else Text("; next message: {key}, stored {stored}", key=key, stored=stored)
-            )
-        where = Text("{group} in {topic}/{queue_id}", group=change.group, topic=change.topic, queue_id=change.queue_id)
-        yield Placed(
-            "  {where}: {old} -> {new:,}{what}{sample}",
-            where=where,
-            old=old,
-            new=change.new,
-            what=what,
-            sample=sample,
-        )
+            first, following = Text("; first one: {key}, stored {time}"), Text("; next message: {key}, stored {time}")
+            words = first if change.skipped else following
+            sample = words.format(key=key, time=time_text(found.message.store_timestamp))
+        where = Text("{group} in {topic}/{id}", group=change.group, topic=change.topic, id=change.queue_id)
+        move = f"{old} -> {change.new:,}"
+        yield Placed("  {where}: {move}{what}{sample}", where=where, move=move, what=what, sample=sample)
     if len(changes) > _SHOWN:
         yield Text("  … and {offsets} (--json lists all)", offsets=many(len(changes) - _SHOWN, "more offset"))
     for group in sorted({c.group for c in changes} - {c.group for c in changes if c.old is not None}):

@@ -15,7 +15,7 @@ from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.help_pages import kept
 from rmqstore.cli.shared.options import SINCE, command, config_option, gathered
 from rmqstore.errors import UsageError
-from rmqstore.texts import Placed, Text
+from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.spark.jobs import JobResult
@@ -237,9 +237,8 @@ class _Work:
             if not shown:
                 self.out.note(Text("note: the query returned no rows"))
             if more:
-                self.out.note(
-                    Text("note: only the first {rows:,} rows; --output DIR writes all of them as Parquet", rows=_ROWS)
-                )
+                words = Text("note: only the first {rows:,} rows; --output DIR writes all of them as Parquet")
+                self.out.note(words.format(rows=_ROWS))
         return code
 
 
@@ -267,13 +266,9 @@ def _text(result: JobResult) -> Iterator[str]:
     for damaged in result.more.get("heal", ()):
         yield from _heal_text(damaged)
     if result.job == "export":
-        more = result.more
-        yield Text(
-            "{output}: {segments} written of {segments2:,}",
-            output=more["output"],
-            segments=many(more["written"], "segment"),
-            segments2=more["segments"],
-        )
+        output, written, count = result.more["output"], result.more["written"], result.more["segments"]
+        segments = many(written, "segment")
+        yield Text("{output}: {segments} written of {all:,}", output=output, segments=segments, all=count)
     yield Placed("{stores}, {seconds:.1f} s", stores=many(len(result.stores), "store"), seconds=result.seconds)
 
 
@@ -282,67 +277,45 @@ def _verify_text(store: dict[str, Any]) -> Iterator[str]:
 
     found = any(PROBLEMS[code].severity >= Severity.WARNING for code in store["counts"])
     state = "clean" if store["clean"] else Text("problems") if found else Text("not completely checked")
-    yield Placed(
-        "{store}: {state}, {messages}", store=store["store"], state=state, messages=many(store["messages"], "message")
-    )
+    yield joined((Placed("{store}: {state}", store=store["store"], state=state), many(store["messages"], "message")))
     if store.get("verdict"):
         yield Placed("  {verdict}", verdict=store["verdict"])
     for code, n in store["counts"].items():
         yield f"  {code}: {n:,}"
     for finding in [f for f in store["findings"] if f["severity"] != "note"][:_FINDINGS]:
-        yield Text(
-            "    {code} {queue} {file} at {offset:,}",
-            code=finding["code"],
-            queue=finding["queue"],
-            file=finding["file"],
-            offset=finding["offset"],
-        )
+        names = ("code", "queue", "file", "offset")
+        yield Text("    {code} {queue} {file} at {offset:,}", **{name: finding[name] for name in names})
 
 
 def _du_text(store: dict[str, Any]) -> Iterator[str]:
-    yield Placed(
-        "{store}: {messages}, {bytes}",
-        store=store["store"],
-        messages=many(store["messages"], "message"),
-        bytes=bytes_text(store["bytes"]),
-    )
+    yield _sizes(store["store"], store)
     for row in store["by"]["topic"][:_TOP]:
-        yield Placed(
-            "  {topic}: {messages}, {bytes}",
-            topic=row["topic"],
-            messages=many(row["messages"], "message"),
-            bytes=bytes_text(row["bytes"]),
-        )
+        yield Placed("  {sizes}", sizes=_sizes(row["topic"], row))
     if store["damaged_spans"]:
         yield Text("  {spans} skipped", spans=many(store["damaged_spans"], "damaged span"))
+
+
+def _sizes(name: str, row: dict[str, Any]) -> Text:
+    count, size = many(row["messages"], "message"), bytes_text(row["bytes"])
+    return Placed("{name}: {messages}, {bytes}", name=name, messages=count, bytes=size)
 
 
 def _export_text(store: dict[str, Any]) -> Iterator[str]:
     yield Text("{store}: {messages} exported", store=store["store"], messages=many(store["messages"], "message"))
     if store["damaged_messages"]:
-        yield Text(
-            "  {messages} of them with a wrong CRC (crc_ok is false)",
-            messages=many(store["damaged_messages"], "message"),
-        )
+        wrong = many(store["damaged_messages"], "message")
+        yield Text("  {messages} of them with a wrong CRC (crc_ok is false)", messages=wrong)
     if store["damaged_spans"]:
-        lost = Text(
-            "{spans} ({damaged_bytes}) skipped",
-            spans=many(store["damaged_spans"], "damaged span"),
-            damaged_bytes=bytes_text(store["damaged_bytes"]),
-        )
+        spans, size = many(store["damaged_spans"], "damaged span"), bytes_text(store["damaged_bytes"])
+        lost = Text("{spans} ({bytes}) skipped", spans=spans, bytes=size)
         yield Text("  {lost}; `rmqstore pipeline verify` shows why", lost=lost)
         for log, start, stop, why in store["spans"][:_TOP]:
             yield Text("    {log} {start:,} to {stop:,}: {why}", log=log, start=start, stop=stop, why=why)
 
 
 def _rebuild_text(store: dict[str, Any]) -> Iterator[str]:
-    yield Text(
-        "{store}: {queues}, {files} in {output}",
-        store=store["store"],
-        queues=many(store["queues"], "queue"),
-        files=many(store["files"], "file"),
-        output=store["output"],
-    )
+    name, queues, files = store["store"], many(store["queues"], "queue"), many(store["files"], "file")
+    yield Text("{store}: {queues}, {files} in {output}", store=name, queues=queues, files=files, output=store["output"])
     for note in store["notes"]:
         yield Placed("  {note}", note=note)
 
@@ -355,18 +328,10 @@ _COMPARE_WORDS = {
 
 
 def _compare_text(store: dict[str, Any]) -> Iterator[str]:
-    yield Placed(
-        "{store}: {relation} ({messages})",
-        store=store["store"],
-        relation=store["relation"],
-        messages=many(store["equal_messages"], "equal message"),
-    )
-    if store["first_divergence"] is not None:
-        yield Text(
-            "  first difference: {log}, offset {offset:,}",
-            log=store["first_divergence"]["log"],
-            offset=store["first_divergence"]["offset"],
-        )
+    name, relation, equal = store["store"], store["relation"], many(store["equal_messages"], "equal message")
+    yield Placed("{store}: {relation} ({messages})", store=name, relation=relation, messages=equal)
+    if (first := store["first_divergence"]) is not None:
+        yield Text("  first difference: {log}, offset {offset:,}", log=first["log"], offset=first["offset"])
         for name, words in _COMPARE_WORDS.items():
             if store[name]["messages"]:
                 yield Placed("  {words}: {messages}", words=words, messages=many(store[name]["messages"], "message"))
@@ -377,13 +342,8 @@ def _compare_text(store: dict[str, Any]) -> Iterator[str]:
 def _heal_text(damaged: dict[str, Any]) -> Iterator[str]:
     yield Text("{store}: {places} in the log", store=damaged["store"], places=many(damaged["places"], "damaged place"))
     for offer in damaged["replicas"]:
-        yield Text(
-            "  {replica} has {places:,} of them, {bytes}: {command}",
-            replica=offer["replica"],
-            places=offer["places"],
-            bytes=bytes_text(offer["bytes"]),
-            command=offer["command"],
-        )
+        words = Text("  {replica} has {places:,} of them, {bytes}: {command}")
+        yield words.format(**{**offer, "bytes": bytes_text(offer["bytes"])})
     for replica, reason in damaged["refused"].items():
         yield Text("  {replica} cannot help: {reason}", replica=replica, reason=reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +18,7 @@ from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
-    from rmqstore.backup.manifest import Manifest
-    from rmqstore.backup.restore import RestoredStore, RestoreOptions
+    from rmqstore.backup.restore import RestoredStore
     from rmqstore.files.broker_config import BrokerConfig
 
 
@@ -88,32 +87,31 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
         manifest = find_snapshot(folder, address.snapshot, parse_time)
     else:
         manifest = choose_snapshot(folder, options)
-    document = _document(folder.storage.address, manifest, target, place)
+    name = f"{manifest.name}@{manifest.snapshot}"
+    document = {
+        "schema": "rmqstore.restore/1",
+        "repository": folder.storage.address,
+        "name": manifest.name,
+        "snapshot": manifest.snapshot,
+        "output": str(target),
+        "role": place.role,
+        "written": False,
+    }
     if dry_run:
         cut = find_cut(SnapshotFiles(folder, manifest, target), options)
         if out.as_json:
             out.report(document | {"log": {"from": manifest.begin, "to": cut, "last_timestamp": None}})
         else:
-            out.lines(
-                [
-                    Text(
-                        "{manifest}@{snapshot} would be restored to {target}, up to offset {cut:,}.",
-                        manifest=manifest.name,
-                        snapshot=manifest.snapshot,
-                        target=target,
-                        cut=cut,
-                    ),
-                    Text("Nothing was written (--dry-run)."),
-                ],
-                wrap=True,
+            would = Text(
+                "{name} would be restored to {target}, up to offset {cut:,}.", name=name, target=target, cut=cut
             )
+            out.lines([would, Text("Nothing was written (--dry-run).")], wrap=True)
         return 0
     with out.progress("restore", manifest.size) as copying:
-        done = run(folder, manifest, target, _with_progress(options, copying.add))
+        done = run(folder, manifest, target, replace(options, copied=copying.add))
     if out.as_json:
         out.report(document | result_of(done))
     else:
-        name = f"{manifest.name}@{manifest.snapshot}"
         out.lines(result_lines(done, target, Text("Restored {name} to {target}", name=name, target=target)), wrap=True)
     return done.exit_code
 
@@ -124,24 +122,6 @@ def check_target(target: Path) -> None:
         raise OutputExists(Text("{target} already exists", target=target))
     if not any(parent.is_dir() for parent in real_path(target).parents):
         raise NotReadable(Text("{parent}: no such directory", parent=target.parent))
-
-
-def _with_progress(options: RestoreOptions, add: Any) -> RestoreOptions:
-    from dataclasses import replace
-
-    return replace(options, copied=add)
-
-
-def _document(repository: str, manifest: Manifest, target: Path, place: RestorePoint) -> dict[str, Any]:
-    return {
-        "schema": "rmqstore.restore/1",
-        "repository": repository,
-        "name": manifest.name,
-        "snapshot": manifest.snapshot,
-        "output": str(target),
-        "role": place.role,
-        "written": False,
-    }
 
 
 def result_of(done: RestoredStore) -> dict[str, Any]:
@@ -165,9 +145,9 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     from rmqstore.checks.problems.report import problem_counts
 
     manifest = done.manifest
-    last = (
-        Text(", the last one of {last_time}", last_time=time_text(done.last_time, exact=True)) if done.last_time else ""
-    )
+    last: str = ""
+    if done.last_time:
+        last = Text(", the last one of {time}", time=time_text(done.last_time, exact=True))
     yield Placed("{what}: {messages}{last}.", what=what, messages=many(done.messages, "message"), last=last)
     yield Text("  the log from {begin:,} to {cut:,}", begin=manifest.begin, cut=done.cut)
     counts = problem_counts(done.report)
@@ -183,9 +163,8 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     yield from (Text("  note: {note}", note=note) for note in done.notes)
     rows = sorted(done.waiting.items(), key=lambda row: -row[1])
     for group, count in rows[:_SHOWN_GROUPS]:
-        yield Text(
-            "  {group} will get {messages} that it had not consumed", group=group, messages=many(count, "message")
-        )
+        messages = many(count, "message")
+        yield Text("  {group} will get {messages} that it had not consumed", group=group, messages=messages)
     if len(rows) > _SHOWN_GROUPS:
         yield Text("  … and {groups}", groups=many(len(rows) - _SHOWN_GROUPS, "more group"))
 
@@ -240,7 +219,6 @@ def seed(
         document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": role}
         out.report(document | result_of(done))
     else:
-        out.lines(
-            result_lines(done, target, Text("Seeded {target} from {store}", target=target, store=store)), wrap=True
-        )
+        what = Text("Seeded {target} from {store}", target=target, store=store)
+        out.lines(result_lines(done, target, what), wrap=True)
     return done.exit_code

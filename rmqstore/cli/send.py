@@ -400,44 +400,28 @@ def _tell(out: Output, source: Path, to: To, how: SendOptions, found: Sendings, 
 
 
 def _text(to: To, how: SendOptions, found: Sendings, not_there: int) -> Iterator[str]:
-    before = (
-        Text("; {sent_before:,} were sent by earlier runs", sent_before=found.sent_before) if found.sent_before else ""
-    )
+    before: str = ""
+    if found.sent_before:
+        before = Text("; {count:,} were sent by earlier runs", count=found.sent_before)
     if how.dry_run:
-        left = found.messages - found.sent_before
-        yield Text(
-            "{messages} to send to {namesrv}{before}. Nothing was sent (--dry-run).",
-            messages=many(left, "message"),
-            namesrv=to.namesrv,
-            before=before,
-        )
+        left = many(found.messages - found.sent_before, "message")
+        planned = Text("{messages} to send to {servers}{before}. Nothing was sent (--dry-run).")
+        yield planned.format(messages=left, servers=to.namesrv, before=before)
         for name, topic in sorted(found.topics.items()):
-            yield Placed(
-                "  {name}: {messages}, {state}",
-                name=printable(name),
-                messages=many(topic.messages, "message"),
-                state=_state(topic),
-            )
+            messages = many(topic.messages, "message")
+            yield Placed("  {name}: {messages}, {state}", name=printable(name), messages=messages, state=_state(topic))
     else:
-        yield Text(
-            "Sent {messages} to {namesrv}{before}",
-            messages=many(found.sent, "message"),
-            namesrv=to.namesrv,
-            before=before,
-        )
+        sent = many(found.sent, "message")
+        yield Text("Sent {messages} to {servers}{before}", messages=sent, servers=to.namesrv, before=before)
     if found.sent_again:
-        yield Text(
-            "Sent again: {messages} of unknown fate: the cluster may have two copies",
-            messages=many(found.sent_again, "message"),
-        )
+        again = many(found.sent_again, "message")
+        yield Text("Sent again: {messages} of unknown fate: the cluster may have two copies", messages=again)
     if found.refused:
         yield Text("Refused: {messages}", messages=many(found.refused, "message"))
         yield from _reasons(found, "refused")
     if found.unknown:
-        yield Text(
-            "Unknown: {messages}: the cluster may have them. The next run sends them again.",
-            messages=many(found.unknown, "message"),
-        )
+        unknown = many(found.unknown, "message")
+        yield Text("Unknown: {messages}: the cluster may have them. The next run sends them again.", messages=unknown)
         yield from _reasons(found, "unknown")
     if found.unsent:
         yield Text("Not sent: {messages}, and what follows", messages=many(found.unsent, "message"))
@@ -445,11 +429,8 @@ def _text(to: To, how: SendOptions, found: Sendings, not_there: int) -> Iterator
         yield Text("Not in the source: {messages} of the list", messages=many(not_there, "message"))
     for kind, count in sorted(found.left_out.items()):
         words, option = _left_out(kind, count)
-        yield (
-            Text("Left out: {words} ({option} sends them)", words=words, option=option)
-            if option
-            else Text("Left out: {words}", words=words)
-        )
+        left_out = Text("Left out: {words} ({option} sends them)") if option else Text("Left out: {words}")
+        yield left_out.format(words=words, option=option)
     if found.ended:
         yield Text("Ended early: {ended}. Run the same command again to go on.", ended=printable(found.ended))
 

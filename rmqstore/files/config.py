@@ -161,10 +161,10 @@ def tier_words(files: Files, root: Path) -> str:
     if queues is None:
         return ""
     return Text(
-        "tiered storage has messages of {queues} (config/{tier_metadata}): older ones that are not "
+        "tiered storage has messages of {queues} (config/{name}): older ones that are not "
         "here may be there, which rmqstore does not read",
         queues=many(len(queues), "queue"),
-        tier_metadata=TIER_METADATA,
+        name=TIER_METADATA,
     )
 
 

@@ -16,6 +16,16 @@ from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists, R
 from rmqstore.texts import Text
 
 
+class StorePath(type(Path())):  # type: ignore[misc]  # the class of this system's paths
+    """A path, or an address of object storage, which is written with both of its slashes."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return f"s3://{text[4:]}" if text.startswith("s3:/") else text
+
+
 def real_path(path: Path) -> Path:
     """Return the absolute path with links resolved; a link that cannot be resolved, such as a circular one, stays.
 

@@ -78,11 +78,11 @@ class Tiling:
         if run.start != self.stop or run.stop < run.start:
             raise ValueError(
                 Text(
-                    "run {kind} [{start}, {stop}) does not follow {stop2}",
+                    "run {kind} [{start}, {stop}) does not follow {end}",
                     kind=run.kind.name,
                     start=run.start,
                     stop=run.stop,
-                    stop2=self.stop,
+                    end=self.stop,
                 )
             )
         if run.stop == run.start:

@@ -1,12 +1,9 @@
 """The jobs verify, crosscheck and du of `rmqstore pipeline`, as functions for notebooks too; and what all jobs share.
 
 A job takes a session (`open_session`) and paths of stores, and returns a `JobResult`. `verify` and `du` run the code of
-the local commands with the splits on executors, so the answers are equal. A small store is read by a single task.
-
-Distributes splits to executors: the same function on the same splits as with `--jobs`, joined by the same code.
-
-A task gets adjacent splits; all tasks have about the same number of bytes. Tasks are submitted in waves: the driver
-never holds the answers of more than two waves, so its memory does not grow with the store.
+the local commands, on the same splits, joined by the same code, so the answers are equal. A small store is read by a
+single task. A task gets adjacent splits; all tasks have about the same number of bytes. Tasks are submitted in waves:
+the driver never holds the answers of more than two waves, so its memory does not grow with the store.
 """
 
 from __future__ import annotations

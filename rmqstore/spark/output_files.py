@@ -1,12 +1,8 @@
-"""Files that jobs write.
-
-Writes messages as Parquet files from the executors, with the writer of the local export.
+"""Files that jobs write: Parquet files of messages, by the executors, and small files on the file system of the output.
 
 Spark's own writer takes about ten times as long: it converts every value to a row, and sorts the rows. Here, a task
 reads pieces of a log, and writes one file for each topic, day and segment to a staging directory. After the last task,
 the driver moves the files of the tasks that succeeded to their places, so that a task that ran twice counts once.
-
-Reads and writes small files on the file system that Spark writes to: local, HDFS, S3.
 """
 
 from __future__ import annotations

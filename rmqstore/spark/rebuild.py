@@ -317,13 +317,8 @@ class _QueueCollector:
             image = QueueImage(files, units, facts.min_offset, facts.damaged, KeptCodes(extension, delay))
             plan_queue(draft, image, WHY)
             if image.gaps:
-                answer["notes"] = [
-                    Text(
-                        "{label}: {count} gaps: no message has these queue offsets",
-                        label=files.label,
-                        count=len(image.gaps),
-                    )
-                ]
+                gaps = Text("{label}: {count} gaps: no message has these queue offsets")
+                answer["notes"] = [gaps.format(label=files.label, count=len(image.gaps))]
         answer["files"] = write_planned(draft, [f.path for f in files.queue.files], facts.output)
         return answer
 

@@ -1,6 +1,6 @@
 """The data sources `rmqstore.*`: the driver plans, executors read.
 
-Options of all sources (names are case-insensitive):
+Options of all sources (names are case-insensitive, values are text):
   path, paths     the argument of `load()`: a store, a list of stores, a glob, @FILE with a path in each line
   stores          instead of path, as JSON: {label: path, …} or [path, …]
   config          a broker.conf for all stores
@@ -9,17 +9,10 @@ Options of all sources (names are case-insensitive):
 Options of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to,
 maxRate, fillers (true: also records that repairs put in the place of lost messages).
 
-All options are text.
-
 `commitlog` and `dledger` can stream messages of stores that brokers write to: new records and files up to the last
-good record.
-
-An offset is {label of the store: {log: global offset}}; Spark stores it. A record that is still being written is not
-good yet and comes with the next batch.
-
-The source `rmqstore.dispatched`: the consume queue units that a broker would write for the messages of a log.
-
-`crosscheck` compares them with the real consume queues, `rebuild` builds queues from them.
+good record. An offset is {label of the store: {log: global offset}}; Spark stores it. A record that is still being
+written is not good yet and comes with the next batch. `dispatched` has the consume queue units that a broker would
+write for the messages of a log, which `crosscheck` compares with the real ones, and `rebuild` writes.
 """
 
 from __future__ import annotations

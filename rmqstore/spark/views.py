@@ -1,10 +1,6 @@
-"""Job `sql`: SQL over stores, and the join of commitlog and consume queues.
+"""Job `sql`: SQL over the views messages, consumequeue, indexfile, dledger, consumer_offsets, pop and findings.
 
-Job `sql`: SQL over the views messages, consumequeue, indexfile, dledger, consumer_offsets, pop and findings.
-
-Compares commitlog and consume queues in a distributed join, for queries of your own.
-
-`jobs.crosscheck` reports problem codes as `verify` does; `crosscheck_rows` has one row for every unit that is missing,
+`crosscheck_rows` joins commitlog and consume queues, for queries of your own: one row for every unit that is missing,
 dangling or wrong.
 """
 

@@ -2,10 +2,6 @@
 
 A record differs for one of four reasons: the other side is damaged there, has other content there, has the message at
 another offset, or does not have the message. Memory: 72 bytes per differing record.
-
-The result of `compare`: both sides in numbers, the first difference, and the reasons for all differences.
-
-The records of a store in address order, as rows of numbers by which two stores are compared.
 """
 
 from __future__ import annotations

@@ -100,15 +100,9 @@ class DLedgerReader:
         if entry is None and self.begin_index <= index <= self.end_index and index >= 0:
             entry = self._search(index)
         if entry is None:
-            raise NoSuchEntry(
-                Text(
-                    "{directory} has no entry {index}, only {begin_index} to {end_index}",
-                    directory=self.files.directory.name,
-                    index=index,
-                    begin_index=self.begin_index,
-                    end_index=self.end_index,
-                )
-            )
+            folder, first, last = self.files.directory.name, self.begin_index, self.end_index
+            lacks = Text("{folder} has no entry {index}, only {first} to {last}")
+            raise NoSuchEntry(lacks.format(folder=folder, index=index, first=first, last=last))
         return entry
 
     def get_by_position(self, pos: int) -> DLedgerEntry:

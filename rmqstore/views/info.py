@@ -138,13 +138,7 @@ class Info:
             "dledger": None if self.dledger is None else asdict(self.dledger) | {"data": _log_json(self.dledger.data)},
             "retained": None if retained is None else {"first_timestamp": retained[0], "last_timestamp": retained[1]},
             "queues": {
-                f"{t.topic}/{q.queue_id}": {
-                    "min": q.min,
-                    "max": q.max,
-                    "kind": q.kind,
-                    "files": q.files,
-                    "bytes": q.bytes,
-                }
+                f"{t.topic}/{q.queue_id}": {name: getattr(q, name) for name in ("min", "max", "kind", "files", "bytes")}
                 for t in self.topics
                 for q in t.queues
             },
@@ -233,12 +227,9 @@ def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], 
 
     if not is_readable():
         place = store.rocksdb_directory.name
+        why = missing_extra()
         problems.append(
-            Text(
-                "{place}/ is a RocksDB database: its queues are not read: that {missing_extra}",
-                place=place,
-                missing_extra=missing_extra(),
-            )
+            Text("{place}/ is a RocksDB database: its queues are not read: that {why}", place=place, why=why)
         )
         return {}
     from rmqstore.views.dump.rocksdb import queue_bounds as row_bounds
@@ -246,13 +237,8 @@ def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], 
     try:
         return row_bounds(store, store.log_start)
     except CannotRead as e:
-        problems.append(
-            Text(
-                "{rocksdb_directory}/ is a RocksDB database that cannot be read: {e}",
-                rocksdb_directory=store.rocksdb_directory.name,
-                e=e,
-            )
-        )
+        place = store.rocksdb_directory.name
+        problems.append(Text("{place}/ is a RocksDB database that cannot be read: {e}", place=place, e=e))
         return {}
 
 
@@ -406,30 +392,21 @@ def _notes(store: Store) -> list[str]:
     if store.rocksdb_beside:
         from rmqstore.checks.queues.double_write import beside_words
 
-        out.append(
-            Text(
+        words = Text("{beside}; consumers are served from the files, and this page shows them")
+        if store.light_in_rocksdb:
+            words = Text(
                 "{beside}; consumers are served from the files, and this page shows them; those of light queues "
-                "(%LMQ%) come from the RocksDB",
-                beside=beside_words(store),
+                "(%LMQ%) come from the RocksDB"
             )
-            if store.light_in_rocksdb
-            else Text(
-                "{beside}; consumers are served from the files, and this page shows them", beside=beside_words(store)
-            )
-        )
+        out.append(words.format(beside=beside_words(store)))
     out += [
         Text("{relative} is a symbolic link and was followed", relative=store.relative(entry.path))
         for entry in store.top.values()
         if entry.link is not None
     ]
-    if "timerwheel" in store.top and store.top["timerwheel"].length not in (0, timer.wheel_size()):
-        out.append(
-            Text(
-                "timerwheel has {length} bytes instead of {wheel_size}",
-                length=store.top["timerwheel"].length,
-                wheel_size=timer.wheel_size(),
-            )
-        )
+    length, size = store.top["timerwheel"].length if "timerwheel" in store.top else 0, timer.wheel_size()
+    if length not in (0, size):
+        out.append(Text("timerwheel has {length} bytes instead of {size}", length=length, size=size))
     out += [Text("{relative} is not a broker file", relative=store.relative(s.path)) for s in store.strays]
     out += [one.words for one in unknown_entries(store) if not one.holds]
     return out

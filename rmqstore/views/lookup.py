@@ -1,10 +1,7 @@
-"""Find one message.
+"""Find one message by log offset, queue offset, offset message id, unique id or key, or in a file of lost+found.
 
-Read one message by log offset, queue offset, offset message id, unique id or key, or from a file of lost+found.
-
-Every way reads a few kilobytes at any store size. Unique ids and keys are looked up only in the index files.
-
-Look up keys in a store's index files. Reads one slot and its chain per topic, key and file.
+Every way reads a few kilobytes at any store size. Unique ids and keys are looked up only in the index files: one slot
+and its chain per topic, key and file.
 """
 
 from __future__ import annotations

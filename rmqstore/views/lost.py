@@ -1,11 +1,8 @@
 """List every lost or damaged message: those that the next broker start would lose, or that a repair could not keep.
 
 The plan of a repair says which messages are damaged, and the forecast where a start would cut the log. This module
-collects what remains of each of these messages.
-
-Messages that a store knows of and no longer has: replaced by a filler, damaged, or in a missing log file.
-
-A filler, the journal of its repair, an index entry from before or after the repair, or a queue entry knows of them.
+collects what remains of each of these messages. It also finds messages that a store knows of and no longer has: a
+filler, the journal of its repair, an index entry or a queue entry knows of them.
 """
 
 from __future__ import annotations

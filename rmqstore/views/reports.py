@@ -1,6 +1,4 @@
-"""The data of reports: of a store, and of one repair.
-
-The report of a store has findings, forecast per broker version, map of the log, usage, consumer lag.
+"""The data of reports: of a store (findings, forecasts, map of the log, usage, consumer lag), and of one repair.
 
 The report of one repair is for those who must account for it. What was damaged and how far groups were comes from the
 plan in the journal; what holds today comes from the store.

@@ -174,14 +174,8 @@ class Query:
             try:
                 yield from tables.read_rows(ref.label, store)
             except CannotRead as e:
-                self.read.lacks(
-                    Text(
-                        "{label}: {rocksdb_directory}/ is a RocksDB that cannot be read: {e}",
-                        label=ref.label,
-                        rocksdb_directory=store.rocksdb_directory.name,
-                        e=e,
-                    )
-                )
+                unread = Text("{label}: {folder}/ is a RocksDB that cannot be read: {e}")
+                self.read.lacks(unread.format(label=ref.label, folder=store.rocksdb_directory.name, e=e))
 
     def _index(self, ref: StoreRef) -> Iterator[Any]:
         store = ref.open()
@@ -204,13 +198,8 @@ class Query:
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
         for batch in tables.read_findings(ref):
             if batch.num_rows >= tables.KEPT_FINDINGS:
-                self.read.lacks(
-                    Text(
-                        "{label}: the view findings has only the first {num_rows:,} findings",
-                        label=ref.label,
-                        num_rows=batch.num_rows,
-                    )
-                )
+                first = Text("{label}: the view findings has only the first {count:,} findings")
+                self.read.lacks(first.format(label=ref.label, count=batch.num_rows))
             yield batch
 
 

@@ -148,9 +148,10 @@ class Queue:
         self._store = store
         self.topic = topic
         self.queue_id = queue_id
+        self._label = f"{topic}/{queue_id}"
 
     def __repr__(self) -> str:
-        return f"<Queue {self.topic}/{self.queue_id}: {self.min} to {self.max}>"
+        return f"<Queue {self._label}: {self.min} to {self.max}>"
 
     @cached_property
     def _units(self) -> lookup.QueueUnits:
@@ -160,14 +161,7 @@ class Queue:
     def _bounds(self) -> tuple[int, int]:
         bounds = self._units.bounds(self._store.log_start)
         if bounds is None:
-            raise LookupError(
-                Text(
-                    "{path} has no queue {topic}/{queue_id}",
-                    path=self._store.path,
-                    topic=self.topic,
-                    queue_id=self.queue_id,
-                )
-            )
+            raise LookupError(Text("{path} has no queue {queue}", path=self._store.path, queue=self._label))
         return bounds
 
     @property
@@ -196,27 +190,13 @@ class Queue:
             stop = self.max if at.stop is None else min(at.stop, self.max)
             return (self[number] for number in range(start, stop, at.step or 1))
         if not self.min <= at < self.max:
-            raise IndexError(
-                Text(
-                    "{topic}/{queue_id} has queue offsets {min} to {max}, not {at}",
-                    topic=self.topic,
-                    queue_id=self.queue_id,
-                    min=self.min,
-                    max=self.max,
-                    at=at,
-                )
-            )
+            has = Text("{queue} has queue offsets {min} to {max}, not {at}")
+            raise IndexError(has.format(queue=self._label, min=self.min, max=self.max, at=at))
         unit = self._units.at(at)
         found = lookup.by_offset(self._store, unit.offset) if unit is not None else None
         if found is None:
-            raise LookupError(
-                Text(
-                    "{topic}/{queue_id}: the message at {at} cannot be read; run `rmqstore verify`",
-                    topic=self.topic,
-                    queue_id=self.queue_id,
-                    at=at,
-                )
-            )
+            lost = Text("{queue}: the message at {at} cannot be read; run `rmqstore verify`")
+            raise LookupError(lost.format(queue=self._label, at=at))
         return StoredMessage(found.message, found.offset, found.fault)
 
     def at_time(self, when: When) -> int:
@@ -371,13 +351,8 @@ def parse_stored(data: bytes) -> StoredMessage:
     """
     record, fault = parse_message(data)
     if record is None:
-        raise UsageError(
-            Text(
-                "these {count} bytes do not start with a record: {replace}",
-                count=len(data),
-                replace=fault.name.lower().replace("_", " "),
-            )
-        )
+        why = fault.name.lower().replace("_", " ")
+        raise UsageError(Text("these {count} bytes do not start with a record: {why}", count=len(data), why=why))
     return StoredMessage(record, None, check_message(record, None) if fault is Fault.NONE else fault)
 
 

@@ -1,6 +1,4 @@
-"""The stores of a Spark load or job: paths, globs, or lists of paths in a file, each with a label.
-
-Byte ranges of files as Spark partitions, which together yield the same records as a scan of the whole files.
+"""The stores of a Spark load or job, each with a label, and byte ranges of their files as partitions.
 
 A piece owns the records that a scan of the whole file finds to start in it. To find the first one, a reader starts
 farther back than the length of any message and scans from there. So it mistakes neither a record inside a body nor old

@@ -1,13 +1,9 @@
 """The story of each message that was found: its records in the order of time, and in one word how it ended.
 
 The records of a message are those that `related` connects: half message and commit, delayed and delivered, retries,
-dead letter. The records that consumers read decide the ending.
-
-The status of a message: whether record, queue entry and index entries are present, and which groups received it.
-
-The other records of a message: half message and transaction outcome, delayed copies, retries, original.
-
-Copies of a message share its unique id; ORIGIN_MESSAGE_ID and PREPAREDTRANSACTIONOFFSET point to others directly.
+dead letter. Copies share the unique id; ORIGIN_MESSAGE_ID and PREPAREDTRANSACTIONOFFSET point to others directly. The
+records that consumers read decide the ending. The status of a message says whether record, queue entry and index
+entries are present, and which groups received it.
 """
 
 from __future__ import annotations

@@ -253,13 +253,8 @@ def message_columns(options: MessageOptions) -> list[ArrowColumn]:
     known = {c.name: c for c in out}
     missing = [name for name in options.only if name not in known]
     if missing:
-        raise ValueError(
-            Text(
-                "unknown column {missing!r} with these options; columns: {known}",
-                missing=missing[0],
-                known=joined(known),
-            )
-        )
+        unknown = Text("unknown column {name!r} with these options; columns: {known}")
+        raise ValueError(unknown.format(name=missing[0], known=joined(known)))
     return [known[name] for name in options.only]
 
 

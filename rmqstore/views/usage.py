@@ -1,8 +1,6 @@
 """Count messages and bytes per topic, queue, tag, producer host, and day, hour, minute or second in one pass.
 
 Dimensions can be combined (`topic,hour`); the labels of a combination are tuples.
-
-For charts of messages over time, the steps of time fit a number of columns.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""RocketMQ's own Java client as a child process: `Sender.java`, compiled with the client of an installation.
+"""RocketMQ's own Java client as a child process, and stored messages as messages for it.
 
-The program is compiled by the JDK that runs it (Java 8 or later), because it must fit the client: no class file fits
-all of 4.3 to 5.5. The temporary directory for the class, and for the client's logs, is removed at the end.
-
-Turn stored messages into messages for a client: which of them, to which topic, with which properties.
+`Sender.java` is compiled by the JDK that runs it (Java 8 or later), with the client of an installation, which it must
+fit: no class file fits all of 4.3 to 5.5. The temporary directory for the class, and for the client's logs, is removed
+at the end.
 """
 
 from __future__ import annotations
@@ -142,14 +141,9 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> list[Outgoing
         parts = inner_messages(body)
     except (BodyError, BatchError, RmqStoreError) as error:
         raise CannotSend(reason(error)) from error
-    if len(parts) != messages_in(row):
-        raise CannotSend(
-            Text(
-                "the batch has {count} messages, and its property INNER_NUM says {messages_in}",
-                count=len(parts),
-                messages_in=messages_in(row),
-            )
-        )
+    if (said := messages_in(row)) != len(parts):
+        wrong = Text("the batch has {count} messages, and its property INNER_NUM says {said}")
+        raise CannotSend(wrong.format(count=len(parts), said=said))
     out = []
     for inner, part in enumerate(parts):
         kept = _kept(names.parse_properties(part.properties)) | delay | _origin(row, stored, source, inner)

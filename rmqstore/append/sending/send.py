@@ -5,14 +5,11 @@ which sends several at once, but those of a queue one after another. A second th
 `WINDOW` messages wait for an answer, and `GROUP` are noted before they are handed over: so many are unknown after a
 kill.
 
-The journal of `send`: which message was tried, and what became of it.
-
-A text file of JSON lines. The first line says what is sent where. Before a message is handed to the client, its number
-is written and flushed (`try`); every answer adds a line (`sent`, `refused`, `unknown`, `unsent`). A message that was
-tried and has no answer is unknown: the command or the machine was killed. A line that a kill cut off is removed.
-
-The number of a message is its log offset in a store, and its row in an export. Those of a batch record follow one
-another from there: in an export, a batch counts as that many rows.
+The journal is a text file of JSON lines. The first line says what is sent where. Before a message is handed to the
+client, its number is written and flushed (`try`); every answer adds a line (`sent`, `refused`, `unknown`, `unsent`). A
+message that was tried and has no answer is unknown: the command or the machine was killed. A line that a kill cut off
+is removed. The number of a message is its log offset in a store, and its row in an export. Those of a batch record
+follow one another from there: in an export, a batch counts as that many rows.
 """
 
 from __future__ import annotations
@@ -100,14 +97,8 @@ class SendJournal:
         if at == len(self._numbers) or int(self._numbers[at]) != number:
             return None
         if int(self._digests[at]) != int(digest, 16):
-            raise Refused(
-                Text(
-                    "{path} is the journal of another source: message {number:,} was another one",
-                    path=self.path,
-                    number=number,
-                ),
-                _OTHER,
-            )
+            differs = Text("{path} is the journal of another source: message {number:,} was another one")
+            raise Refused(differs.format(path=self.path, number=number), _OTHER)
         state = _STATES[int(self._events[at])]
         return UNKNOWN if state == TRY else state
 
@@ -205,12 +196,8 @@ class SendJournal:
             raise Refused(Text("{path} is not a journal of `rmqstore send`", path=self.path), _OTHER)
         for name, value in head.items():
             if found.get(name) != value:
-                raise Refused(
-                    Text(
-                        "{path} is the journal of another {name}: {get}", path=self.path, name=name, get=found.get(name)
-                    ),
-                    _OTHER,
-                )
+                differs = Text("{path} is the journal of another {name}: {other}")
+                raise Refused(differs.format(path=self.path, name=name, other=found.get(name)), _OTHER)
 
 
 def _events(line: Any) -> Iterator[tuple[int, str, str]]:

@@ -199,6 +199,12 @@ POP_WORDS = {
 }
 
 
+def named(one: LostMessage) -> list[Html]:
+    """Return the cells that name a message: queue, offset, keys, unique id."""
+    cells = (f"{one.topic}/{one.queue_id}", f"{one.queue_offset:,}", one.keys or "", one.unique_key or "")
+    return list(map(shown, cells))
+
+
 def stored(one: LostMessage) -> Html:
     """Return when a message was stored, as far as that is known."""
     time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
@@ -270,8 +276,8 @@ def _bar(row: MapRow, stops: Iterable[int]) -> Html:
             title = element(
                 "title",
                 Text(
-                    "{kind_words}: {start:,} to {stop:,}",
-                    kind_words=_KIND_WORDS[stretch.kind],
+                    "{kind}: {start:,} to {stop:,}",
+                    kind=_KIND_WORDS[stretch.kind],
                     start=stretch.start,
                     stop=stretch.stop,
                 ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.problems.table import PROBLEMS, Severity
@@ -20,6 +20,7 @@ from rmqstore.cli.html.elements import (
     framed,
     heading,
     joined,
+    named,
     pairs,
     paragraph,
     shown,
@@ -117,36 +118,28 @@ def _verdict(found: Incident) -> tuple[str, str]:
         return "warning", Text("This repair was never started: it has changed nothing.")
     if not found.in_effect:
         done, batches = found.folder.info().batches_done, found.folder.record.batches
-        return "error", (
-            Text(
-                "This repair is unfinished: {done:,} of {batches} are done. No broker may start on this "
-                "store before it is resumed or undone.",
-                done=done,
-                batches=many(batches, "batch", "batches"),
-            )
+        unfinished = Text(
+            "This repair is unfinished: {done:,} of {batches} are done. No broker may start on this store before it is "
+            "resumed or undone."
         )
+        return "error", unfinished.format(done=done, batches=many(batches, "batch", "batches"))
     lost = len(found.lost) + found.unlisted
     bad = found.report.has_problems
     if not lost and not found.losses.at_least:
         words = Text("No message is lost.") if not found.back else Text("No message is lost any more.")
         return ("error" if bad else "ok"), Placed("{words} {sound}", words=words, sound=_sound(found.report))
     at_least = Text("At least ") if found.losses.at_least else ""
-    return ("error" if bad else "warning"), Text(
-        "{at_least}{messages} lost. {sound}",
-        at_least=at_least,
-        messages=many(lost, "message"),
-        sound=_sound(found.report),
-    )
+    count, sound = many(lost, "message"), _sound(found.report)
+    words = Text("{at_least}{messages} lost. {sound}", at_least=at_least, messages=count, sound=sound)
+    return ("error" if bad else "warning"), words
 
 
 def _sound(report: Report) -> str:
     if report.has_problems:
         return Text("The store has problems today.")
-    return (
-        Text("Not everything could be checked today.")
-        if report.unchecked
-        else Text("The rest of the store is sound today.")
-    )
+    if report.unchecked:
+        return Text("Not everything could be checked today.")
+    return Text("The rest of the store is sound today.")
 
 
 # --- what to do ------------------------------------------------------------------------------------------------------
@@ -164,10 +157,8 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
     if found.state in (State.APPLYING, State.UNDOING):
         if found.state is State.APPLYING:
             yield Text("Finish the repair:"), command(f"rmqstore resume {journal}")
-        yield (
-            Text("Or undo it:") if found.state is State.APPLYING else Text("Undo it:"),
-            command(f"rmqstore undo {journal}"),
-        )
+        undo = Text("Or undo it:") if found.state is State.APPLYING else Text("Undo it:")
+        yield undo, command(f"rmqstore undo {journal}")
         return
     if found.report.live:
         yield (Text("A broker is running on the store: stop it before any other repair."),)
@@ -179,13 +170,11 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
     if found.in_effect and not commands and not found.report.live and not found.report.has_problems:
         yield (Text("Start the broker."),)
     if found.in_effect and not found.later:
-        yield (
-            Text(
-                "Keep the journal until the losses are settled. Before a broker has written to the store, it "
-                "can still be undone:"
-            ),
-            command(f"rmqstore undo {journal}"),
+        keep = Text(
+            "Keep the journal until the losses are settled. Before a broker has written to the store, it can still be "
+            "undone:"
         )
+        yield keep, command(f"rmqstore undo {journal}")
 
 
 def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str, ...]]:
@@ -207,13 +196,11 @@ def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str
     groups = sorted(waiting.items()) if isinstance(waiting, dict) else []
     if groups:
         names = ", ".join(f"{group} ({count:,})" for group, count in groups)
-        yield (
-            Text(
-                "Tell these consumer groups that they receive fillers, which they must skip (property "
-                "RMQSTORE_FILLER, or a tag that begins with RMQSTORE-FILLER): {names}",
-                names=names,
-            ),
+        tell = Text(
+            "Tell these consumer groups that they receive fillers, which they must skip (property RMQSTORE_FILLER, or "
+            "a tag that begins with RMQSTORE-FILLER): {names}"
         )
+        yield (tell.format(names=names),)
 
 
 # --- messages --------------------------------------------------------------------------------------------------------
@@ -228,64 +215,25 @@ def _messages(found: Incident) -> Iterator[Html]:
     yield heading(Text("Lost messages") if found.in_effect else Text("Messages that the repair would not have kept"))
     queues = Counter(f"{one.message.topic}/{one.message.queue_id}" for one in rows)
     queues.update({queue: count for queue, count in found.losses.unlisted.items() if queue})
-    kept = _BODY_WORDS
     if len(queues) > 1:
         most = [[shown(queue), shown(f"{count:,}")] for queue, count in queues.most_common(_QUEUES)]
         yield from HtmlTable((Text("queue"), Text("messages")), ("long", "n")).pieces(most)
         if len(queues) > _QUEUES:
             yield paragraph(Text("… and {queues}", queues=many(len(queues) - _QUEUES, "more queue")), cls="soft")
-    titles = (
-        Text("stored"),
-        Text("queue"),
-        Text("offset"),
-        "key",
-        Text("unique id"),
-        Text("body"),
-        Text("consumed by"),
-        Text("there today"),
+    more = (Text("body"), ""), (Text("consumed by"), "long"), (Text("there today"), "")
+    yield from _list(
+        rows, more, lambda one: [_BODY_WORDS[one.message.body], consumers(one.message), _NOW_WORDS[one.now]]
     )
-    cells = (
-        [
-            stored(one.message),
-            shown(f"{one.message.topic}/{one.message.queue_id}"),
-            shown(f"{one.message.queue_offset:,}"),
-            shown(one.message.keys or ""),
-            shown(one.message.unique_key or ""),
-            kept[one.message.body],
-            consumers(one.message),
-            _NOW_WORDS[one.now],
-        ]
-        for one in rows[:_LISTED]
-    )
-    if rows:
-        yield from HtmlTable(titles, ("time", "long", "n", "long", "long", "", "long", "")).pieces(cells)
-    if len(rows) > _LISTED:
-        yield paragraph(
-            Text("… and {messages}, which the CSV list has", messages=many(len(rows) - _LISTED, "more message")),
-            cls="soft",
-        )
-    for queue, count in list(found.losses.unlisted.items())[:_QUEUES]:
-        where = Text(" of {queue}", queue=queue) if queue else ""
-        yield paragraph(
-            Text(
-                "{messages}{where} lost, of which only the number is known",
-                messages=many(count, "more message"),
-                where=where,
-            )
-        )
+    for queue, number in list(found.losses.unlisted.items())[:_QUEUES]:
+        where, count = Text(" of {queue}", queue=queue) if queue else "", many(number, "more message")
+        yield paragraph(Text("{count}{where} lost, of which only the number is known", count=count, where=where))
+    offsets = Text("The groups that have consumed a message are by their offsets before the repair.")
     if found.before is None or found.before.offsets is None:
-        yield paragraph(
-            Text(
-                "The journal does not tell how far consumer groups were before the repair: the groups that "
-                "have consumed a message are by their offsets of today, and may have read a filler in its "
-                "place."
-            ),
-            cls="soft",
+        offsets = Text(
+            "The journal does not tell how far consumer groups were before the repair: the groups that have consumed a "
+            "message are by their offsets of today, and may have read a filler in its place."
         )
-    else:
-        yield paragraph(
-            Text("The groups that have consumed a message are by their offsets before the repair."), cls="soft"
-        )
+    yield paragraph(offsets, cls="soft")
 
 
 def _given_back(found: Incident) -> Iterator[Html]:
@@ -294,43 +242,32 @@ def _given_back(found: Incident) -> Iterator[Html]:
         return
     yield heading(Text("What was given back"))
     if mended:
-        yield paragraph(
-            Text("{messages} mended: a checksum proves each of them.", messages=many(len(mended), "damaged message"))
-        )
+        count = many(len(mended), "damaged message")
+        yield paragraph(Text("{messages} mended: a checksum proves each of them.", messages=count))
     if found.restored:
-        yield paragraph(
-            Text("{messages} restored from another copy of the log.", messages=many(found.restored, "message"))
-        )
+        count = many(found.restored, "message")
+        yield paragraph(Text("{messages} restored from another copy of the log.", messages=count))
     if found.back:
-        yield paragraph(
-            Text(
-                "{messages} that this repair could not keep, given back since.",
-                messages=many(len(found.back), "message"),
-            )
-        )
+        count = many(len(found.back), "message")
+        yield paragraph(Text("{messages} that this repair could not keep, given back since.", messages=count))
     yield from _list([*mended, *found.back])
 
 
-def _list(rows: list[Concerned]) -> Iterator[Html]:
+def _list(
+    rows: list[Concerned],
+    more: Sequence[tuple[str, str]] = (),
+    more_cells: Callable[[Concerned], list[str]] = lambda one: [],
+) -> Iterator[Html]:
+    """Yield a table of messages; `more`: titles and classes of further columns."""
     if not rows:
         return
-    titles = (Text("stored"), Text("queue"), Text("offset"), "key", Text("unique id"))
-    cells = (
-        [
-            stored(one.message),
-            shown(f"{one.message.topic}/{one.message.queue_id}"),
-            shown(f"{one.message.queue_offset:,}"),
-            shown(one.message.keys or ""),
-            shown(one.message.unique_key or ""),
-        ]
-        for one in rows[:_LISTED]
-    )
-    yield from HtmlTable(titles, ("time", "long", "n", "long", "long")).pieces(cells)
+    titles = (Text("stored"), Text("queue"), Text("offset"), "key", Text("unique id"), *(title for title, _ in more))
+    classes = ("time", "long", "n", "long", "long", *(cls for _, cls in more))
+    cells = ([stored(one.message), *named(one.message), *more_cells(one)] for one in rows[:_LISTED])
+    yield from HtmlTable(titles, classes).pieces(cells)
     if len(rows) > _LISTED:
-        yield paragraph(
-            Text("… and {messages}, which the CSV list has", messages=many(len(rows) - _LISTED, "more message")),
-            cls="soft",
-        )
+        left = many(len(rows) - _LISTED, "more message")
+        yield paragraph(Text("… and {messages}, which the CSV list has", messages=left), cls="soft")
 
 
 # --- before, and what was done ---------------------------------------------------------------------------------------
@@ -350,9 +287,8 @@ def _damage(found: Incident) -> Iterator[Html]:
         for one in known.listed[:_PLACES]
     ]
     if places:
-        yield from HtmlTable(
-            (Text("problem"), Text("where"), Text("offset"), Text("bytes")), ("", "long", "n", "n")
-        ).pieces(places)
+        titles = (Text("problem"), Text("where"), Text("offset"), Text("bytes"))
+        yield from HtmlTable(titles, ("", "long", "n", "n")).pieces(places)
     more = sum(known.counts.values()) - len(places)
     if more > 0:
         yield paragraph(Text("… and {places}", places=many(more, "more place")), cls="soft")

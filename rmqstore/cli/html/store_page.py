@@ -25,6 +25,7 @@ from rmqstore.cli.html.elements import (
     heading,
     joined,
     log_map,
+    named,
     over_time,
     pairs,
     paragraph,
@@ -92,12 +93,8 @@ def _head(found: StoreReport) -> Iterator[Html]:
     yield cards((shown(value), name) for value, name in facts)
     rows = run_facts(report)
     if times:
-        rows.append(
-            (
-                Text("messages stored"),
-                Text("{times} to {times2}", times=time_text(min(times)), times2=time_text(max(times))),
-            )
-        )
+        first, last = time_text(min(times)), time_text(max(times))
+        rows.append((Text("messages stored"), Text("{first} to {last}", first=first, last=last)))
     yield pairs(rows)
     for note in [*report.notes, *report.filler_notes]:
         yield paragraph(note)
@@ -111,9 +108,8 @@ def run_facts(report: Report) -> list[tuple[str, str]]:
     rows.append((Text("host"), shown(socket.gethostname())))
     if report.config:
         rows.append(("broker.conf", shown(real_path_of(report.config))))
-    rows.append(
-        (Text("examined"), Text("{began}, in {seconds:,.1f} s", began=time_text(began), seconds=report.seconds))
-    )
+    examined = Text("{time}, in {seconds:,.1f} s", time=time_text(began), seconds=report.seconds)
+    rows.append((Text("examined"), examined))
     if report.writer is not None:
         oldest, newest = report.writer["oldest"], report.writer["newest"]
         range_ = oldest if oldest == newest else Text("{oldest} to {newest}", oldest=oldest, newest=newest)
@@ -194,12 +190,11 @@ def problems(report: Report) -> Iterator[Html]:
         yield Html("</div>\n")
     if report.has_problems:
         where = store_words(report.repairable, report.config)
-        yield paragraph(
-            Text(
-                "A repair first prints its plan, with what would be lost. It writes nothing without --apply, "
-                "and `rmqstore undo` undoes it:"
-            )
+        plan = Text(
+            "A repair first prints its plan, with what would be lost. It writes nothing without --apply, and `rmqstore "
+            "undo` undoes it:"
         )
+        yield paragraph(plan)
         yield command(f"rmqstore recover {where}")
 
 
@@ -243,31 +238,15 @@ def _repairs(found: StoreReport) -> Iterator[Html]:
     rows = []
     for info in found.journals[-_JOURNALS:]:
         name = info.path.name
-        count = lost[name].messages if name in lost else 0
-        back = lost[name].back if name in lost else 0
-        rows.append(
-            [
-                shown(name),
-                STATE_WORDS[info.state.value],
-                shown(f"{info.steps:,}"),
-                shown(f"{count:,}"),
-                shown(f"{back:,}"),
-                shown(f"{fillers.get(name, 0):,}"),
-            ]
-        )
-    titles = (
-        Text("repair"),
-        Text("state"),
-        Text("steps"),
-        Text("messages lost"),
-        Text("given back since"),
-        Text("fillers"),
-    )
+        count, back = (lost[name].messages, lost[name].back) if name in lost else (0, 0)
+        numbers = (info.steps, count, back, fillers.get(name, 0))
+        rows.append([shown(name), STATE_WORDS[info.state.value], *(shown(f"{number:,}") for number in numbers)])
+    counted = (Text("steps"), Text("messages lost"), Text("given back since"), Text("fillers"))
+    titles = (Text("repair"), Text("state"), *counted)
     yield from HtmlTable(titles, ("long", "", "n", "n", "n", "n")).pieces(rows)
     if len(found.journals) > _JOURNALS:
-        yield paragraph(
-            Text("… and {repairs}: see rmqstore journals", repairs=many(len(found.journals) - _JOURNALS, "more repair"))
-        )
+        left = many(len(found.journals) - _JOURNALS, "more repair")
+        yield paragraph(Text("… and {repairs}: see rmqstore journals", repairs=left))
     if unknown := fillers.get("", 0):
         yield paragraph(Text("{fillers} of repairs whose journals are missing.", fillers=many(unknown, "filler")))
 
@@ -277,21 +256,10 @@ def _lost(repair: RepairLosses) -> Iterator[Html]:
     if not repair.messages:
         return
     yield heading(Text("Lost in the repair {repair}", repair=repair.repair))
-    yield paragraph(
-        Text("{messages} could not be kept; fillers are in their place.", messages=many(repair.messages, "message"))
-    )
+    count = many(repair.messages, "message")
+    yield paragraph(Text("{messages} could not be kept; fillers are in their place.", messages=count))
     titles = (Text("queue"), Text("offset"), Text("stored"), "keys", Text("unique id"), Text("consumed by"))
-    rows = (
-        [
-            shown(f"{one.topic}/{one.queue_id}"),
-            shown(f"{one.queue_offset:,}"),
-            stored(one),
-            shown(one.keys or ""),
-            shown(one.unique_key or ""),
-            consumers(one),
-        ]
-        for one in repair.listed
-    )
+    rows = ([*named(one)[:2], stored(one), *named(one)[2:], consumers(one)] for one in repair.listed)
     yield from HtmlTable(titles, ("long", "n", "time", "long", "long", "long")).pieces(rows)
     more = repair.messages - len(repair.listed)
     if more > 0:
@@ -319,9 +287,8 @@ def _topics(found: StoreReport) -> Iterator[Html]:
         for row in rows[:_TOPICS]
     )
     if len(rows) > _TOPICS:
-        yield paragraph(
-            Text("… and {topics}: see rmqstore du", topics=many(len(rows) - _TOPICS, "more topic")), cls="soft"
-        )
+        left = many(len(rows) - _TOPICS, "more topic")
+        yield paragraph(Text("… and {topics}: see rmqstore du", topics=left), cls="soft")
 
 
 def _lags(found: StoreReport) -> Iterator[Html]:
@@ -340,23 +307,14 @@ def _lags(found: StoreReport) -> Iterator[Html]:
     classes = ["long", "long", "n", *(("long",) if popped else ())]
     rows = []
     for lag in found.lags[:_LAGS]:
-        pop = [
-            joined_texts(
-                (
-                    Placed("{count:,} {state}", count=count, state=POP_WORDS[state.value])
-                    for state, count in sorted(lag.pop.items())
-                )
-            )
-        ]
-        own = [shown(lag.group), shown(lag.topic), shown(f"{lag.messages:,}")]
-        rows.append([*own, *(map(shown, pop) if popped else ()), share(lag.messages / biggest)])
+        row = [shown(lag.group), shown(lag.topic), shown(f"{lag.messages:,}")]
+        if popped:
+            states = ((count, POP_WORDS[state.value]) for state, count in sorted(lag.pop.items()))
+            row.append(shown(joined_texts(Placed("{n:,} {state}", n=count, state=words) for count, words in states)))
+        rows.append([*row, share(lag.messages / biggest)])
     yield from HtmlTable([*titles, ""], [*classes, "bar"]).pieces(rows)
     if len(found.lags) > _LAGS:
-        yield paragraph(
-            Text("… and {rows} with a smaller lag", rows=many(len(found.lags) - _LAGS, "more row")), cls="soft"
-        )
-    if popped and found.pop_unknown:
-        yield paragraph(
-            Text("What POP groups have received is not completely known: {pop_unknown}", pop_unknown=found.pop_unknown),
-            cls="soft",
-        )
+        left = many(len(found.lags) - _LAGS, "more row")
+        yield paragraph(Text("… and {rows} with a smaller lag", rows=left), cls="soft")
+    if popped and (why := found.pop_unknown):
+        yield paragraph(Text("What POP groups have received is not completely known: {why}", why=why), cls="soft")

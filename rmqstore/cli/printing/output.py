@@ -1,11 +1,4 @@
-"""The only module that prints: data to stdout or -o FILE; messages and progress to stderr.
-
-Output files whose pages the kernel begins to write to disk while the command still computes.
-
-A terminal for bytes of a store.
-
-A line of text whose parts have styles, for terminals with colours.
-"""
+"""The only module that prints: data to stdout or -o FILE; messages and progress to stderr."""
 
 from __future__ import annotations
 
@@ -196,11 +189,8 @@ def warn(message: str) -> None:
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
     """Write an error as one line to stderr; with --json also as an object to stdout."""
-    warn(
-        Text("error: {message} — {advice}", message=message, advice=advice)
-        if advice
-        else Text("error: {message}", message=message)
-    )
+    error = Text("error: {message} — {advice}") if advice else Text("error: {message}")
+    warn(error.format(message=message, advice=advice))
     if as_json:
         line = json_bytes({"error": {"code": code, "message": message, "advice": advice}})
         try:
@@ -217,10 +207,6 @@ def _stdout() -> BinaryIO:
         raise NotReadable(Text("stdout is closed"), Text("open it, or use -o FILE"))
     sys.stdout.flush()
     return sys.stdout.buffer
-
-
-def _harmless(file: Any) -> Any:
-    return Harmless(file)
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -261,9 +247,8 @@ def _opened(building: Path, path: Path) -> BinaryIO:
         return file
     except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
         why = Text("no such directory") if isinstance(e, FileNotFoundError) else reason(e)
-        raise NotReadable(
-            Text("{path} cannot be written: {why}", path=path, why=why), Text("write the output elsewhere")
-        ) from e
+        words = Text("{path} cannot be written: {why}", path=path, why=why)
+        raise NotReadable(words, Text("write the output elsewhere")) from e
 
 
 def _wrapped(lines: Iterable[str | Styled], width: int) -> Iterator[str | Styled]:
@@ -399,7 +384,7 @@ class Output:
         """
         if self.path is None:
             stdout = _stdout()
-            yield _harmless(stdout) if data and sys.stdout.isatty() else stdout
+            yield Harmless(stdout) if data and sys.stdout.isatty() else stdout  # type: ignore[misc]  # callers only write
             stdout.flush()
             return
         if _is_no_file(self.path):
@@ -436,7 +421,7 @@ class Output:
                 return
             pages = Paged(file, words, _SCREEN.give_to_pager)
             try:
-                yield _harmless(pages) if data else pages  # type: ignore[misc]  # callers only write
+                yield Harmless(pages) if data else pages  # type: ignore[misc, arg-type]
             except BrokenPipeError:
                 if not pages.is_open:
                     raise

@@ -17,6 +17,16 @@ if TYPE_CHECKING:
     from rmqstore.views.lost import MissingMessage
 
 
+def queue_place(topic: str, queue_id: int, queue_offset: int) -> Text:
+    """Return the place of a message in its queue."""
+    return Text("{topic}/{id} offset {at:,}", topic=printable(topic), id=queue_id, at=queue_offset)
+
+
+def detail(name: str, value: str) -> Text:
+    """Return a line with a value and its name."""
+    return Placed("  {name}{value}", name=fitted(title(name), 13), value=value)
+
+
 def lost_words(lost: MissingMessage) -> str:
     """Why a message is lost."""
     if lost.cause == "filler":
@@ -31,54 +41,26 @@ def lost_words(lost: MissingMessage) -> str:
 def lost_lines(store: Path, lost: MissingMessage, width: int) -> Iterator[str]:
     """Yield what is known of a lost message, and what to do."""
     one = lost.message
-    where = (
-        Text(
-            "{topic}/{queue_id} offset {queue_offset:,}",
-            topic=printable(one.topic),
-            queue_id=one.queue_id,
-            queue_offset=one.queue_offset,
-        )
-        if one.queue_id >= 0
-        else one.topic
-    )
+    where = queue_place(one.topic, one.queue_id, one.queue_offset) if one.queue_id >= 0 else one.topic
     log = "" if one.offset is None else Text("log offset {offset:,}", offset=one.offset)
     if columns(where) + columns(log) + 18 <= width:
         where, log = Placed("{where}  {log}", where=where, log=log), ""
-    yield Placed("  {fitted}{where}", fitted=fitted(title(Text("was in")), 13), where=where)
+    yield detail(Text("was in"), where)
     if log:
         yield Placed("{value}{log}", value=" " * 15, log=log)
     time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     if time is not None:
-        yield Placed(
-            "  {fitted}{time}",
-            fitted=fitted(title(Text("stored")), 13),
-            time=time_text(time, exact=one.store_timestamp is not None),
-        )
+        yield detail(Text("stored"), time_text(time, exact=one.store_timestamp is not None))
     for name, value in (("keys", one.keys), (Text("unique id"), one.unique_key), ("tags", one.tags)):
         if value:
-            yield f"  {fitted(title(name), 13)}{printable(value)}"
+            yield detail(name, printable(value))
     if one.consumed_by:
-        yield Placed(
-            "  {fitted}{consumed_by}",
-            fitted=fitted(title(Text("read past by")), 13),
-            consumed_by=printable(joined(one.consumed_by)),
-        )
+        yield detail(Text("read past by"), printable(joined(one.consumed_by)))
     if lost.cause != "filler":
-        yield Placed("  {fitted}rmqstore recover {store}", fitted=fitted(title(Text("repair")), 13), store=store)
-    elif one.body != "gone" and lost.journal is not None:
-        yield Placed(
-            "  {fitted}rmqstore lost {store} --journal {journal} --bodies DIR",
-            fitted=fitted(title(Text("left")), 13),
-            store=store,
-            journal=lost.journal,
-        )
+        yield detail(Text("repair"), f"rmqstore recover {store}")
     elif lost.journal is not None:
-        yield Placed(
-            "  {fitted}rmqstore lost {store} --journal {journal}",
-            fitted=fitted(title(Text("left")), 13),
-            store=store,
-            journal=lost.journal,
-        )
+        bodies = " --bodies DIR" if one.body != "gone" else ""
+        yield detail(Text("left"), f"rmqstore lost {store} --journal {lost.journal}{bodies}")
 
 
 _HOUR, _DAY = 3_600_000, 86_400_000
@@ -90,32 +72,29 @@ def outlook_words(found: Outlook) -> str:
     days = many(round((filling.until - found.now) / _DAY) or 1, "day")
     if filling.enough:
         return Text(
-            "At this rate the clean-up is enough: the disk has {ratio:.0%} used now, and at most "
-            "{peak:.0%} in the next {days}.",
-            ratio=disk.ratio,
+            "At this rate the clean-up is enough: the disk has {now:.0%} used now, and at most {peak:.0%} in the next "
+            "{days}.",
+            now=disk.ratio,
             peak=filling.peak,
             days=days,
         )
     end = filling.refuses if filling.refuses is not None else filling.full
-    early = ""
+    early: str = ""
     if filling.early is not None and filling.least_age is not None:
+        start, age = time_text(filling.early), span_words(filling.least_age)
         early = Text(
-            "From {early} on, the clean-up deletes files before their time, because the disk is too "
-            "full: the youngest is {span} old.",
-            early=time_text(filling.early),
-            span=span_words(filling.least_age),
+            "From {start} on, the clean-up deletes files before their time, because the disk is too full: the youngest "
+            "is {age} old.",
+            start=start,
+            age=age,
         )
     if end is None:
         return early
     left = span_words(end - found.now)
     if end <= found.now:
         return Text("The disk is full: the broker refuses messages now.")
-    return Text(
-        "Full in {left} at this rate: the broker refuses messages at {end}. {early}",
-        left=left,
-        end=time_text(end),
-        early=early,
-    ).rstrip()
+    full = Text("Full in {left} at this rate: the broker refuses messages at {end}.", left=left, end=time_text(end))
+    return joined((full, early), " ") if early else full
 
 
 def outlook_lines(found: Outlook) -> Iterator[str]:
@@ -126,34 +105,22 @@ def outlook_lines(found: Outlook) -> Iterator[str]:
         change = rate.per_hour / rate.before - 1
         trend = Text(", {change:+.0%} against the time before", change=change)
     span = span_words(rate.until - rate.since)
+    grown, used, total = map(bytes_text, (rate.per_hour, disk.used, disk.total))
     yield Text(
-        "  log          {per_hour} per hour in the last {span} of messages{trend}",
-        per_hour=bytes_text(rate.per_hour),
-        span=span,
-        trend=trend,
+        "  log          {bytes} per hour in the last {span} of messages{trend}", bytes=grown, span=span, trend=trend
     )
-    yield Text(
-        "  on disk      {on_disk:.2f} bytes for each byte of the log, with queues and index",
-        on_disk=found.growth.on_disk,
-    )
-    yield Text(
-        "  disk         {used} of {total} used ({ratio:.0%})",
-        used=bytes_text(disk.used),
-        total=bytes_text(disk.total),
-        ratio=disk.ratio,
-    )
+    on_disk = found.growth.on_disk
+    yield Text("  on disk      {bytes:.2f} bytes for each byte of the log, with queues and index", bytes=on_disk)
+    yield Text("  disk         {used} of {total} used ({ratio:.0%})", used=used, total=total, ratio=disk.ratio)
     if filling.first_deleted is not None:
-        yield Text(
-            "  clean-up     deletes the next files at {first_deleted}", first_deleted=time_text(filling.first_deleted)
-        )
+        yield Text("  clean-up     deletes the next files at {time}", time=time_text(filling.first_deleted))
     else:
         yield Text("  clean-up     deletes no file before {until}", until=time_text(filling.until))
     if rate.is_guess:
         yield Text("  note         the messages span only a few minutes: the rate is a guess")
     elif found.now - rate.until > _DAY:
-        yield Text(
-            "  note         the last message is of {until}: the rate is that of its time", until=time_text(rate.until)
-        )
+        until = time_text(rate.until)
+        yield Text("  note         the last message is of {until}: the rate is that of its time", until=until)
 
 
 def span_words(ms: int) -> str:

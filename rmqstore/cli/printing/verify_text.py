@@ -51,13 +51,10 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
             yield Styled()
             yield from _group(report, PROBLEMS[code], examples, verbose, width)
         if len(shown) < len(groups):
-            more = sum(report.findings.counts[code] for code, _ in groups) - sum(
-                report.findings.counts[code] for code, _ in shown
-            )
+            more = sum(report.findings.counts[group[0]] for group in groups if group not in shown)
             yield Styled()
-            yield from _wrapped(
-                Text("{findings} may only follow from that (-v lists them)", findings=many(more, "more finding")), width
-            )
+            findings = many(more, "more finding")
+            yield from _wrapped(Text("{findings} may only follow from that (-v lists them)", findings=findings), width)
     if report.unchecked:
         yield Styled()
         yield Styled(Text("Not checked"), style="bold yellow")
@@ -109,9 +106,8 @@ def _verdict(report: Report) -> tuple[str, str]:
             "The log holds {fillers} in place of lost messages. Nothing else is wrong with this store.", fillers=fillers
         )
     elif report.clean:
-        state = (
-            Text("The store itself is sound.") if _start_drops(report) else Text("Nothing is wrong with this store.")
-        )
+        nothing, sound = Text("Nothing is wrong with this store."), Text("The store itself is sound.")
+        state = sound if _start_drops(report) else nothing
     elif not problems:
         state = Text("No problems were found, but not everything was checked.")
     elif len(counts) == 1:
@@ -119,18 +115,12 @@ def _verdict(report: Report) -> tuple[str, str]:
     else:
         state = Text("{problems} of {count} kinds found.", problems=many(problems, "problem"), count=len(counts))
     if report.clean and report.reused is not None:
-        state = Text(
-            "{state} This reuses old results: {files} not read again.",
-            state=state,
-            files=many(len(report.reused.files), "unchanged log file"),
-        )
+        files = many(len(report.reused.files), "unchanged log file")
+        state = Text("{state} This reuses old results: {files} not read again.", state=state, files=files)
     verdict = report.headline
     if sizes := wrong_sizes(report):
-        return Text(
-            "broker.conf does not fit the files of this store: set {sizes}. As it is, {verdict}.",
-            sizes=joined(sizes),
-            verdict=verdict,
-        ), style
+        wrong = Text("broker.conf does not fit the files of this store: set {sizes}. As it is, {verdict}.")
+        return wrong.format(sizes=joined(sizes), verdict=verdict), style
     return Placed("{verdict}. {state}", verdict=verdict, state=state) if verdict else state, style
 
 
@@ -146,16 +136,9 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
         words = _log_words(d, "entries", "first_pos", damaged["dledger"])
         yield from _row(d.get("group_dir") or "dledger", words, width)
         if int(d["last_index"]) >= 0:
-            yield from _row(
-                "",
-                Text(
-                    "index {first_index:,} to {last_index:,}, term {term}",
-                    first_index=d["first_index"],
-                    last_index=d["last_index"],
-                    term=d["term"],
-                ),
-                width,
-            )
+            entries = Text("index {first:,} to {last:,}, term {term}")
+            entries = entries.format(first=d["first_index"], last=d["last_index"], term=d["term"])
+            yield from _row("", entries, width)
     if report.queues:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
@@ -164,24 +147,17 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
             state = Text("{behind} shorter, {ahead} longer than the log requires", behind=behind, ahead=ahead)
         elif behind:
             state = Text("{behind} shorter than the log requires", behind=behind)
+        elif ahead:
+            state = Text("{ahead} longer than the log requires", ahead=ahead)
         else:
-            state = (
-                Text("{ahead} longer than the log requires", ahead=ahead) if ahead else Text("lengths match the log")
-            )
+            state = Text("lengths match the log")
         if not report.commitlog and not report.dledger:
             state = Text("not compared with a log")
         elif report.resume_at is not None:
             state = Text("not yet compared with the whole log")
-        yield from _row(
-            Text("queues"),
-            Text(
-                "{queues} of {topics}, {state}",
-                queues=many(len(report.queues), "consume queue"),
-                topics=many(topics, "topic"),
-                state=state,
-            ),
-            width,
-        )
+        queues = many(len(report.queues), "consume queue")
+        lengths = Text("{queues} of {topics}, {state}", queues=queues, topics=many(topics, "topic"), state=state)
+        yield from _row(Text("queues"), lengths, width)
     if report.reused is not None:
         yield from _row(Text("old results"), reused_words(report.reused), width)
     if report.broker:
@@ -193,22 +169,11 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
 
 def reused_words(reused: Reused) -> str:
     """Describe the results that --since-last reused."""
+    one = Text("{files} ({bytes}) was not read again; no problems on {time}")
+    several = Text("{files} ({bytes}) were not read again; no problems on {time}")
     files = many(len(reused.files), "unchanged log file")
-    return (
-        Text(
-            "{files} ({bytes}) was not read again; no problems on {read_at}",
-            files=files,
-            bytes=bytes_text(reused.bytes),
-            read_at=time_text(reused.read_at),
-        )
-        if len(reused.files) == 1
-        else Text(
-            "{files} ({bytes}) were not read again; no problems on {read_at}",
-            files=files,
-            bytes=bytes_text(reused.bytes),
-            read_at=time_text(reused.read_at),
-        )
-    )
+    words = one if len(reused.files) == 1 else several
+    return words.format(files=files, bytes=bytes_text(reused.bytes), time=time_text(reused.read_at))
 
 
 def _log_words(log: dict[str, Any], counted: str, start: str, listed: int) -> str:
@@ -225,12 +190,8 @@ def _log_words(log: dict[str, Any], counted: str, start: str, listed: int) -> st
         text = Text("{text} in {files}", text=text, files=many(int(log["files"]), "file"))
     text = Text("{text}, offsets {log:,} to {wrote:,}", text=text, log=int(log[start]), wrote=int(log["wrote"]))
     if log.get("first_timestamp") and log.get("last_timestamp"):
-        text = Text(
-            "{text}, stored {first_timestamp} to {last_timestamp}",
-            text=text,
-            first_timestamp=time_text(int(log["first_timestamp"])),
-            last_timestamp=time_text(int(log["last_timestamp"])),
-        )
+        first, last = (time_text(int(log[name])) for name in ("first_timestamp", "last_timestamp"))
+        text = Text("{text}, stored {start} to {stop}", text=text, start=first, stop=last)
     return text
 
 
@@ -238,16 +199,11 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
     if broker.get("starts"):
         deleted = [*(broker.get("files_deleted") or []), *(broker.get("other_files_deleted") or [])]
         if deleted:
-            names = (
-                Text("{deleted} and {count} more", deleted=joined(deleted[:3]), count=len(deleted) - 3)
-                if len(deleted) > 3
-                else joined(deleted[:3])
-            )
-            yield from _row(
-                Text("next start"),
-                Text("deletes {files}: {names}", files=many(len(deleted), "file"), names=names),
-                width,
-            )
+            names: str = joined(deleted[:3])
+            if len(deleted) > 3:
+                names = Text("{names} and {count} more", names=names, count=len(deleted) - 3)
+            words = Text("deletes {files}: {names}", files=many(len(deleted), "file"), names=names)
+            yield from _row(Text("next start"), words, width)
         lost = broker.get("lost_by_topic") or {}
         if lost:
             worst = sorted(lost.items(), key=lambda kv: -int(kv[1]))
@@ -261,9 +217,8 @@ def _versions(report: Report, width: int) -> Iterator[Styled]:
     """Yield a line for each range of versions that behave alike."""
     rows = [] if len(report.brokers) == 1 and report.brokers[0].named else report.brokers
     if len(rows) == 1:
-        yield from _row(
-            Text("brokers"), Text("all versions, {versions}, would do the same", versions=rows[0].versions), width
-        )
+        words = Text("all versions, {versions}, would do the same", versions=rows[0].versions)
+        yield from _row(Text("brokers"), words, width)
         return
     wrote = wrote_words(rows)
     for i, row in enumerate(rows):
@@ -314,12 +269,8 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     count = report.findings.counts[problem.code]
     style = _STYLE[problem.severity]
     times = f"  ×{count:,}" if count > 1 else ""
-    head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=style)
-    yield (
-        head.append(problem.code, style=style)
-        .append(Placed("  {title}", title=problem.title))
-        .append(times, style=style)
-    )
+    head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=style).append(problem.code, style=style)
+    yield head.append(Placed("  {title}", title=problem.title)).append(times, style=style)
     yield from (Styled(line, style="dim") for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
@@ -411,9 +362,8 @@ def _open_journals(report: Report, width: int) -> Iterator[Styled]:
         if finding.code != problem_codes.DIR_OPEN_JOURNAL:
             continue
         if finding.facts.get("state") == "missing":
-            place = Text(
-                "Next: mount the disk of {journal}, the journal of an earlier repair.", journal=finding.facts["journal"]
-            )
+            path = finding.facts["journal"]
+            place = Text("Next: mount the disk of {path}, the journal of an earlier repair.", path=path)
             yield from _wrapped(Text("{place} If it is gone for good:", place=place), width)
             yield Styled(f"      rmqstore journals {store_words(report.repairable)} --prune --missing --apply")
             yield from _below(Text("That repair can then no longer be undone."), width)
@@ -459,11 +409,9 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         return
     store = store_words(report.repairable, report.config)
     if sizes := wrong_sizes(report):
-        yield from _wrapped(
-            Text("Next: set {sizes} in {config}. Then:", sizes=joined(sizes), config=report.config), width
-        )
-        again = f"rmqstore verify {store_words(report.store, report.config)}"
-        yield Styled(_NEXT + again)
+        words = Text("Next: set {sizes} in {config}. Then:", sizes=joined(sizes), config=report.config)
+        yield from _wrapped(words, width)
+        yield Styled(f"{_NEXT}rmqstore verify {store_words(report.store, report.config)}")
         return
     codes = _curable(report)
     if not codes:
@@ -473,12 +421,10 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
                 yield _command(str(command))
         elif report.has_problems:
             yield _command(f"rmqstore recover {store}")
-            yield from _below(
-                Text(
-                    "explains why these problems cannot be repaired from this store, and what to do. It writes nothing."
-                ),
-                width,
+            why = Text(
+                "explains why these problems cannot be repaired from this store, and what to do. It writes nothing."
             )
+            yield from _below(why, width)
         elif report.clean:
             yield Styled(Text("Next: nothing to do."), style="green")
         elif report.resume_at is not None:
@@ -500,6 +446,5 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
     if report.is_lone_part:
         yield from _below(Text("STORE is the whole store that this belongs to: a part alone is not repaired."), width)
     if any(PROBLEMS[code].damages_log for code in codes):
-        yield from _below(
-            Text("With --replica DIR (another node's store, or a backup), it restores the original bytes."), width
-        )
+        replica = Text("With --replica DIR (another node's store, or a backup), it restores the original bytes.")
+        yield from _below(replica, width)

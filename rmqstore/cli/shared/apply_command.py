@@ -169,22 +169,13 @@ def tell_differences(differs: Sequence[str], journal: Path | None) -> int:
     """Say what verify found otherwise than the plan said; return the exit code, 0 if nothing differs."""
     if not differs:
         return 0
-    advice = Text(
-        "this is a bug in rmqstore: please report this line; to undo the repair, run `{undo_command}`",
-        undo_command=undo_command(journal),
-    )
-    tell_error("bug", _not_as_planned(differs), advice, as_json=False)
+    shown: str = joined(differs[:_SHOWN_DIFFERENCES], "; ")
+    if len(differs) > _SHOWN_DIFFERENCES:
+        shown = Text("{differs}; and {more:,} more", differs=shown, more=len(differs) - _SHOWN_DIFFERENCES)
+    message = Text("the store is not as this plan said that it would be: {shown}", shown=shown)
+    advice = Text("this is a bug in rmqstore: please report this line; to undo the repair, run `{command}`")
+    tell_error("bug", message, advice.format(command=undo_command(journal)), as_json=False)
     return BrokenPlan.exit_code
-
-
-def _not_as_planned(differs: Sequence[str]) -> str:
-    more = len(differs) - _SHOWN_DIFFERENCES
-    shown = (
-        Text("{differs}; and {more:,} more", differs=joined(differs[:_SHOWN_DIFFERENCES], "; "), more=more)
-        if more > 0
-        else joined(differs[:_SHOWN_DIFFERENCES], "; ")
-    )
-    return Text("the store is not as this plan said that it would be: {shown}", shown=shown)
 
 
 @contextlib.contextmanager
@@ -216,17 +207,19 @@ def undo_command(journal: Path | None) -> str:
 @contextlib.contextmanager
 def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
     """Say that the store was changed and how to undo it, whatever happens in the block. Errors: AppliedUnchecked."""
-    told = out.tell_now(Text("Applied. To undo: {undo_command}", undo_command=undo_command(journal)))
+    undo = undo_command(journal)
+    told = out.tell_now(_applied(journal))
     try:
-        with after_change(
-            Text("the plan was applied"),
-            Text("run `rmqstore verify`, or `{undo_command}`", undo_command=undo_command(journal)),
-        ):
+        with after_change(Text("the plan was applied"), Text("run `rmqstore verify`, or `{undo}`", undo=undo)):
             yield
     except KeyboardInterrupt:
         if told:
-            warn(Text("the plan was applied; to undo it: {undo_command}", undo_command=undo_command(journal)))
+            warn(Text("the plan was applied; to undo it: {undo}", undo=undo))
         raise
+
+
+def _applied(journal: Path | None) -> Text:
+    return Text("Applied. To undo: {undo}", undo=undo_command(journal))
 
 
 @contextlib.contextmanager
@@ -235,8 +228,7 @@ def after_change(what: str, advice: str) -> Iterator[None]:
     try:
         yield
     except (OSError, RmqStoreError) as error:
-        said = error.message if isinstance(error, RmqStoreError) else str(error)
-        raise AppliedUnchecked(Text("{what}, but then: {said}", what=what, said=said), advice) from error
+        raise AppliedUnchecked(Text("{what}, but then: {said}", what=what, said=error), advice) from error
 
 
 def _left(report: Report, plan: Plan) -> int:
@@ -264,7 +256,7 @@ def _print(
     if not plan_shown:
         lines += _plan_lines(change, out.verbose)
     if applied and not plan_shown:
-        lines.append(Text("Applied. To undo: {undo_command}", undo_command=undo_command(journal)))
+        lines.append(_applied(journal))
     if after is not None:
         lines.append(Text("Result: {loss}; journal {journal}", loss=loss_words(change.plan), journal=journal))
         lines += _left_lines(after, change.plan)
@@ -344,53 +336,31 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
         wrote = change.wrote.get(name)
         if wrote is not None and queue is not None:
-            yield Text(
-                "{name} ends at {wrote:,}; its files extend to {stop:,}", name=name, wrote=wrote, stop=queue.stop
-            )
+            yield Text("{name} ends at {at:,}; its files extend to {stop:,}", name=name, at=wrote, stop=queue.stop)
     files = change.store.timer_log
-    if files is not None and change.wrote.get("timerlog"):
-        yield Text(
-            "timer log ends at {timerlog:,}; its files extend to {stop:,}",
-            timerlog=change.wrote["timerlog"],
-            stop=files.stop,
-        )
-    if entries is not None and change.wrote.get("dledger_index"):
-        yield Text(
-            "DLedger index ends at {dledger_index:,}; its files extend to {stop:,}",
-            dledger_index=change.wrote["dledger_index"],
-            stop=entries.index.stop,
-        )
+    if files is not None and (at := change.wrote.get("timerlog")):
+        yield Text("timer log ends at {at:,}; its files extend to {stop:,}", at=at, stop=files.stop)
+    if entries is not None and (at := change.wrote.get("dledger_index")):
+        yield Text("DLedger index ends at {at:,}; its files extend to {stop:,}", at=at, stop=entries.index.stop)
     index = change.wrote.get("index") or {}
     if index:
-        entries_held = many(sum(index.values()), "entry", "entries")
-        yield (
-            Text("{files} holds {entries_held}", files=many(len(index), "index file"), entries_held=entries_held)
-            if len(index) == 1
-            else Text("{files} hold {entries_held}", files=many(len(index), "index file"), entries_held=entries_held)
-        )
+        one, several = Text("{files} holds {entries}"), Text("{files} hold {entries}")
+        held, words = many(sum(index.values()), "entry", "entries"), one if len(index) == 1 else several
+        yield words.format(files=many(len(index), "index file"), entries=held)
     checkpoint = change.store.checkpoint
     last = max((int(log.get("last_timestamp") or 0) for log in report.logs), default=0)
     if checkpoint is not None and last:
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 
         said = parse_checkpoint(change.store.files.read_at(checkpoint.path, FILE_SIZE, 0))
-        yield (
-            Text(
-                "last message {last}; checkpoint: log {physic_msg_timestamp}, queues {logics_msg_timestamp}",
-                last=time_text(last),
-                physic_msg_timestamp=time_text(said.physic_msg_timestamp),
-                logics_msg_timestamp=queue_time_text(said.logics_msg_timestamp),
-            )
-        )
+        newest, log = map(time_text, (last, said.physic_msg_timestamp))
+        times = Text("last message {last}; checkpoint: log {log}, queues {queues}")
+        yield times.format(last=newest, log=log, queues=queue_time_text(said.logics_msg_timestamp))
     rows = [(label, state) for label, state in sorted(report.queues.items()) if state.max != state.expected_max]
     shown = rows if verbose else rows[:_SHOWN_QUEUES]
     for label, state in shown:
-        yield Text(
-            "{label} ends at {max:,}; the log requires {expected_max:,}",
-            label=label,
-            max=state.max,
-            expected_max=state.expected_max,
-        )
+        end, required = state.max, state.expected_max
+        yield Text("{label} ends at {end:,}; the log requires {required:,}", label=label, end=end, required=required)
     if len(rows) > len(shown):
         yield Text("… and {queues} (-v)", queues=many(len(rows) - len(shown), "more queue"))
 

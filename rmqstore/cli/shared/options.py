@@ -1,15 +1,11 @@
-"""What commands share: STORE, -c, --json or --format, -o, filters, --jobs, verbosity, colours.
+"""What commands share: STORE, -c, --json or --format, -o, filters, --jobs, verbosity, colours, shell completion.
 
     @command("info", report=True, examples=(...,))
     def info(out: Output, store: Path, config: BrokerConfig) -> int: ...
 
 Options reach the function as a few values: `out` (output), `config` (-c), `filters` (topics, queues, times), `work`
 (--jobs, --max-rate, --broker). `@gathered` does the same for options of one command. The function returns the exit
-code.
-
-Shell completion of topics and queues of STORE, problem codes, broker versions and journals.
-
-Errors complete nothing: a message would appear in the command line that is being typed.
+code. Errors complete nothing: a message would appear in the command line that is being typed.
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, kept, paged
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
-from rmqstore.files.disk import real_path
+from rmqstore.files.disk import StorePath, real_path
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -248,7 +244,7 @@ def command(
         result.examples = examples
         if store:
             # without click's test for read permission: that error is not wrong usage (exit code 2)
-            path = click.Path(path_type=Path, readable=False)
+            path = click.Path(path_type=StorePath, readable=False)
             result.params.insert(0, click.Argument(["store"], type=path, metavar="STORE"))
         result.params += _shared(store, report, formats, filters, work)
         result.params.sort(key=lambda parameter: not isinstance(parameter, click.Argument))

@@ -33,10 +33,7 @@ T = TypeVar("T")
 
 def missing_extra() -> str:
     """Return what is missing without the extra `rocksdb`, and the command that installs it."""
-    return Text(
-        "needs the package rocksdict; to install it, run `{install_command}`",
-        install_command=install_command("rocksdb"),
-    )
+    return Text("needs the package rocksdict; to install it, run `{command}`", command=install_command("rocksdb"))
 
 
 class CannotRead(Exception):

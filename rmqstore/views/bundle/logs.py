@@ -1,13 +1,9 @@
-"""Log files of a bundle, and the noise in them.
+"""Log files of a bundle: records keep their places and damage, with pseudonyms and noise in place of their contents.
 
-Convert log files: every record keeps its place and its damage, with pseudonyms and noise in place of its contents.
-
-A wrong CRC differs from the right one in the same bits as before, and CRC-32 is linear. So a repair concludes the same.
-
-Replace bodies and unknown bytes by noise of the same length that checks treat in the same way.
-
-A compressed body is replaced by noise that can be decompressed: zlib, LZ4 or Zstandard frames with uncompressed blocks.
-Zero bytes between records stay, as they determine the end of a log.
+Noise has the length of the bytes before, and checks treat it in the same way. A wrong CRC differs from the right one in
+the same bits as before, and CRC-32 is linear, so a repair concludes the same. A compressed body is replaced by noise
+that can be decompressed: zlib, LZ4 or Zstandard frames with uncompressed blocks. Zero bytes between records stay, as
+they determine the end of a log.
 """
 
 from __future__ import annotations

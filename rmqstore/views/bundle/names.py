@@ -1,14 +1,9 @@
-"""Pseudonyms, and texts with pseudonyms in place of names.
+"""Pseudonyms, and texts with them in place of names: properties of messages, JSON files of config/, small text files.
 
-Pseudonyms: within a bundle, a text always gets the same pseudonym, of the same length, derived from a secret.
-
-The secret is created for one bundle and not stored, so that nobody can test whether a name is in the store. Names with
-a special meaning for brokers stay: system topics and groups, prefixes of retry and dead-letter topics, names of
-properties and settings.
-
-Replace names by pseudonyms in texts: properties of messages, JSON files of config/, small text files.
-
-A text keeps its length and punctuation, so that a damaged text is damaged in the same place.
+Within a bundle, a text always gets the same pseudonym, of the same length, derived from a secret, which is created for
+one bundle and not stored: nobody can test whether a name is in the store. Names with a special meaning for brokers
+stay: system topics and groups, prefixes of retry and dead-letter topics, names of properties and settings. A text keeps
+its length and punctuation, so that a damaged text is damaged in the same place.
 """
 
 from __future__ import annotations

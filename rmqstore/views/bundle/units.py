@@ -1,11 +1,7 @@
-"""Consume queues, extension files, timer logs and index files of a bundle.
+"""Consume queues, extension files, timer logs and index files of a bundle, with other hashes of tags, topics and keys.
 
-Convert consume queues, extension files and timer logs: replace the hashes of tags and topics.
-
-Convert index files: replace the hash of every entry, and accordingly slots and chains.
-
-Slots and chains are computed for the old hashes and for the new ones. Where the file has the computed old value, the
-bundle gets the new one; elsewhere, it gets the file's damaged value.
+Slots and chains of an index file are computed for the old hashes and for the new ones. Where the file has the computed
+old value, the bundle gets the new one; elsewhere, it gets the file's damaged value.
 """
 
 from __future__ import annotations

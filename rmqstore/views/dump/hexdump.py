@@ -124,11 +124,8 @@ def _message(
     if values["magic"] not in (MAGIC_V1, MAGIC_V2):
         notes["magic"] = Text("neither a message nor a BLANK")
     if not message.MIN_SIZE <= size <= left:
-        notes["size"] = Text(
-            "impossible: {left} bytes are left in the file, a record has at least {min_size}",
-            left=left,
-            min_size=message.MIN_SIZE,
-        )
+        wrong = Text("impossible: {left} bytes are left in the file, a record has at least {least}")
+        notes["size"] = wrong.format(left=left, least=message.MIN_SIZE)
     if values["physical_offset"] != offset:
         notes["physical_offset"] = Text("the record is at {offset}", offset=offset)
     if fault is Fault.LENGTHS:

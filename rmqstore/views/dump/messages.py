@@ -2,8 +2,6 @@
 
 Work is distributed by splits of files, as in `scan.workers`. The result for a split is its selected records, rendered,
 and the runs that are not records, from which `Skipped` sums up what was skipped.
-
-The tiling of a log as rows, with the end of its content and the broker's next append position.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Filters of `dump`, `du` and others for records. They are applied to columns first and to texts last.
 
-Find the part of a log that can contain messages of a time range from some hundred records, as store times increase.
-
+As store times increase, the part of a log that can contain messages of a time range is found from some hundred records.
 Store times decrease where a broker's clock was set back. So records all over the log are sampled, and a part over which
 the times decrease by more than `SLACK` is always read. The search misses messages that were stored while the clock was
 off by more than `SLACK` if all of them lie between two samples, and single records with a damaged time. Logs of up to

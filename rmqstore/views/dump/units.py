@@ -1,9 +1,8 @@
 """Units and rows of everything beside the log, as batches of columns.
 
-Read fixed-size units as batches of columns: consume queues, DLedger index, index files, timer log and wheel.
-
-Rows of rocksdbstore/ for `dump`: timed messages, half messages, the index, and the positions of each family. Rows of
-kvStore/: messages that POP consumers have received and not acknowledged.
+These are consume queues, DLedger index, index files, timer log and wheel; the rows of rocksdbstore/ (timed messages,
+half messages, index entries, the position of each family) and of kvStore/ (messages that POP consumers have received
+and not acknowledged).
 """
 
 from __future__ import annotations
