@@ -69,7 +69,7 @@ def recover(
     _load_queues(root, dispatcher, version)
     first = _start_file(log.queue, log.body_offset, checkpoint.min_timestamp(), last_exit_ok)
     end = _end_of(log, first)
-    walk = _Walk(legacy, log, end)
+    walk = _LogWalk(legacy, log, end)
     first_start = log.queue.files[first].start if log.queue.files else 0
     types = configured_types(LOCAL, root)
     topics = None if types is None else frozenset(types)
@@ -106,7 +106,7 @@ def recover(
     return known.latest
 
 
-class _Walk:
+class _LogWalk:
     """The good records of a store in order of their physical offsets: those of the legacy log, then those of the log.
 
     `end` is the global offset after the last record.
@@ -168,7 +168,7 @@ class _DispatchedMessages:
         lacks: npt.NDArray[np.bool_] = queued & (columns.offset + columns.size > self.reached[numbers])
         return lacks
 
-    def first_missing(self, walk: _Walk) -> int:
+    def first_missing(self, walk: _LogWalk) -> int:
         """Return the physical offset of the first record that lacks its unit, else the end of the log; writes nothing.
 
         Errors: Refused if units are missing that cannot be appended to the existing ones.

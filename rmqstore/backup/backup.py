@@ -180,7 +180,7 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
 
         def run(look: Store) -> Manifest:
             attempts.append(True)
-            return _Run(look, folder, before, snapshot, options).run(started)
+            return _BackupRun(look, folder, before, snapshot, options).run(started)
 
         made = while_files_expire(store, run)
         folder.save(made)
@@ -190,7 +190,7 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
     return Backup(made, before.snapshot if before is not None else "", forgotten)
 
 
-class _Run:
+class _BackupRun:
     """One pass over a store."""
 
     def __init__(

@@ -262,7 +262,7 @@ def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
         if not isinstance(document, dict):
             raise Unsound
         refuse_newer(document.get("format"), Text("snapshot {name}@{snapshot}", name=name, snapshot=snapshot))
-        return _Reader().manifest(document, name, snapshot)
+        return _FieldReader().manifest(document, name, snapshot)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError, Unsound) as error:
         raise CouldNotCheck(
             Text("the manifest of {name}@{snapshot} is damaged", name=name, snapshot=snapshot),
@@ -279,7 +279,7 @@ def refuse_newer(number: object, what: str) -> None:
         raise Refused(newer.format(what=what, number=number, known=FORMAT), Text("use a newer rmqstore"))
 
 
-class _Reader:
+class _FieldReader:
     """Turns parsed JSON into a manifest. Errors: Unsound, and those of wrong types and missing keys."""
 
     def manifest(self, data: Mapping[str, Any], name: str, snapshot: str) -> Manifest:

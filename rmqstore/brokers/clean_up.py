@@ -350,7 +350,7 @@ class Filling:
 
 
 @dataclass(slots=True)
-class _Log:
+class _CleanedLog:
     """The files of a log that grows; `room`: bytes left in the last one."""
 
     files: list[Candidate]
@@ -396,7 +396,7 @@ def forecast_filling(
         step = int(min(HOUR, max(_LEAST_STEP, disk.total / _SHARE / per_hour * HOUR)))
     horizon = min(HORIZON, step * _MOST_STEPS)
     size = max(files[-1].size, disk.total // _MOST_FILES)
-    log = _Log(_taken_together(files, size), size, room)
+    log = _CleanedLog(_taken_together(files, size), size, room)
     found: dict[str, int] = {}
     used = float(disk.used)
     peak, peak_at, least_age = disk.ratio, now, None

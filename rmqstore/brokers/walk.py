@@ -109,7 +109,7 @@ class _BufferDispatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Target:
+class _WalkTarget:
     """The queues to which records are dispatched (None: no dispatch), and the condition for it."""
 
     queues: Queues | None
@@ -180,7 +180,7 @@ class LogReader(LogFiles):
                     done = self._ends(checked, out) and not checked.success
                 else:
                     runs = self.runs(out.file, begin, columns, above)
-                    done = self._walk_file(file, read, out, runs, _Target(queues, condition), manner)
+                    done = self._walk_file(file, read, out, runs, _WalkTarget(queues, condition), manner)
             if done or out.file + 1 >= len(self.files):
                 return out
             out.file += 1
@@ -192,7 +192,7 @@ class LogReader(LogFiles):
         read: FileBytes,
         out: Walk,
         runs: Iterator[Run],
-        target: _Target,
+        target: _WalkTarget,
         manner: Manner,
     ) -> bool:
         """Walk one file from `out.stop` on, advancing it; return False at a BLANK (the next file follows).
@@ -249,7 +249,7 @@ class LogReader(LogFiles):
         out.fatal = checked.fatal
         return True
 
-    def _one(self, checked: Checked, own_place: bool, out: Walk, target: _Target) -> None:
+    def _one(self, checked: Checked, own_place: bool, out: Walk, target: _WalkTarget) -> None:
         if not checked.success:
             out.half_accepted += 1
             return
@@ -257,7 +257,7 @@ class LogReader(LogFiles):
         target.dispatch(checked, misplaced=not own_place)
 
     def _take(
-        self, part: Columns, read: FileBytes, file: SimulatedFile, out: Walk, target: _Target
+        self, part: Columns, read: FileBytes, file: SimulatedFile, out: Walk, target: _WalkTarget
     ) -> tuple[int, Checked] | None:
         """Dispatch a chunk of good records; return position and verdict of the first that this version refuses."""
         odd = [] if self.is_plain(part, file) else needs_exact_parser(part)
@@ -376,7 +376,7 @@ class LogReader(LogFiles):
                     inside = (begin >= place.at) & (part.offset + part.size <= file.start + readable)
                     if (aligned or bool((begin == place.at).any())) and inside.any():
                         part = part.take(inside)
-                        self._take(part, read, file, Walk(0, index), _Target(queues, DispatchCondition()))
+                        self._take(part, read, file, Walk(0, index), _WalkTarget(queues, DispatchCondition()))
                         place.advance(int(part.offset[-1] + part.size[-1]) - file.start - place.at)
                         continue
                 self._reput_one(read, place, readable, queues)

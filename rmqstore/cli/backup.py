@@ -33,7 +33,7 @@ _PASSING = (CouldNotCheck, NotReadable, NoSpace, Refused)
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeepOptions:
     """--keep (seconds) and --keep-bytes."""
 
     keep: float | None
@@ -86,7 +86,7 @@ class How:
 @click.option("--full", is_flag=True, help="Read the whole log again, and compare it with the repository.")
 @click.option("--max-rate", type=Size(), metavar="SIZE", help="Read at most this much per second, such as 50M.")
 @metrics_option
-@gathered("kept", Kept)
+@gathered("kept", KeepOptions)
 @gathered("how", How)
 def backup(
     out: Output,
@@ -94,7 +94,7 @@ def backup(
     config: BrokerConfig,
     repository: str,
     every: float | None,
-    kept: Kept,
+    kept: KeepOptions,
     how: How,
 ) -> int:
     """Add a snapshot of a store to a repository, beside a running broker or a stopped one.
@@ -314,8 +314,8 @@ class Listed:
 @click.option("--check", is_flag=True, help="Read everything that snapshots need, and compare it with its hashes.")
 @click.option("--forget", is_flag=True, help="Remove the snapshots that --keep or --keep-bytes does not keep.")
 @kept_options
-@gathered("kept", Kept)
-def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: Kept) -> int:
+@gathered("kept", KeepOptions)
+def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: KeepOptions) -> int:
     """List the snapshots in a repository, check them, or forget old ones.
 
     --check reads every object that a snapshot needs, and finds missing and changed ones. --forget removes old snapshots
@@ -345,7 +345,7 @@ def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: Kep
     return 4 if any(one.unreadable for one in found) else 0
 
 
-def _listed(out: Output, folder: StoreFolder, kept: Kept | None, *, check: bool) -> Listed:
+def _listed(out: Output, folder: StoreFolder, kept: KeepOptions | None, *, check: bool) -> Listed:
     """Forget, check and list the snapshots of one store."""
     from rmqstore.backup.repository import now
 

@@ -123,7 +123,7 @@ class _ExpectedPart:
     hits: list[Hit] = field(default_factory=list)
 
 
-class _Texts:
+class _ExpectedTexts:
     """The wanted texts, for comparison with chunks of records."""
 
     def __init__(self, texts: Iterable[str]) -> None:
@@ -156,7 +156,7 @@ class _Texts:
                     yield i, self.numbers[raw]
 
 
-def _split_hits(wanted: _Texts, repaired: Repaired, options: ScanOptions, split: Split) -> _ExpectedPart:
+def _split_hits(wanted: _ExpectedTexts, repaired: Repaired, options: ScanOptions, split: Split) -> _ExpectedPart:
     out = _ExpectedPart()
     for run in scan_split(split, options):
         out.begin = run.start if out.begin is None else out.begin
@@ -181,7 +181,7 @@ def records_of(
     workers = workers or Workers()
     names = list(texts)
     repaired = repaired_records(store)
-    look = partial(_split_hits, _Texts(names), repaired, options or ScanOptions())
+    look = partial(_split_hits, _ExpectedTexts(names), repaired, options or ScanOptions())
     best: dict[int, tuple[tuple[int, int, int], Hit]] = {}
     for log in (own_log(store, log) for log in logs_of(store)):
         splits = list(splits_for(log, Selection(), workers.split_size))

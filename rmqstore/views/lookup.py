@@ -49,7 +49,7 @@ class Covered(NamedTuple):
     last: int
 
 
-class IndexFiles:
+class KeyIndex:
     """All index files of a store, or other files of the same size (`paths`), such as those that a repair replaced.
 
     `broken`: names of files with an implausible header or chain.
@@ -207,14 +207,14 @@ def by_message_id(store: Store, text: str) -> Found | None:
     return found if found is not None and found.message.offset_message_id() == text.upper() else None
 
 
-def by_key(store: Store, key: str, files: IndexFiles | None = None, names: Iterable[str] = ()) -> Iterator[Found]:
+def by_key(store: Store, key: str, files: KeyIndex | None = None, names: Iterable[str] = ()) -> Iterator[Found]:
     """Yield the messages with this unique id or key according to the index, newest file first.
 
     `files` and `names` (of topics) save time for callers that look up many keys.
     Source: IndexService#queryOffset
     """
     seen: set[int] = set()
-    for hit in (files or IndexFiles(store)).hits(names or topics(store), (key,)):
+    for hit in (files or KeyIndex(store)).hits(names or topics(store), (key,)):
         if hit.offset in seen:
             continue
         seen.add(hit.offset)

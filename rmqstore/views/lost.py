@@ -34,7 +34,7 @@ from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, Skipped, read_messages
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.lookup import Found, Indexed, IndexFiles, entries_at
+from rmqstore.views.lookup import Found, Indexed, KeyIndex, entries_at
 from rmqstore.views.progress import PopProgress
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
@@ -422,7 +422,7 @@ class MissingMessage:
         return row | {"cause": self.cause, "repair": self.repair or None, "journal": journal}
 
 
-class _Repair:
+class _AppliedRepair:
     """A repair with the messages that it replaced. Its lost+found is read when it is needed."""
 
     def __init__(self, folder: JournalFolder, rows: list[Mapping[str, Any]]) -> None:
@@ -451,8 +451,8 @@ class LostFinder:
         return LostMessages(self.store)
 
     @cached_property
-    def _repairs(self) -> list[_Repair]:
-        return [_Repair(folder, filler_rows(plan)) for folder, plan in applied_repairs(self.store)]
+    def _repairs(self) -> list[_AppliedRepair]:
+        return [_AppliedRepair(folder, filler_rows(plan)) for folder, plan in applied_repairs(self.store)]
 
     @cached_property
     def _unmarked(self) -> frozenset[int]:
@@ -487,7 +487,7 @@ class LostFinder:
             for offset, text in sorted(found):
                 yield self._lost(repair, repair.rows[offset]), text
 
-    def _named(self, repair: _Repair, text: str) -> Iterator[int]:
+    def _named(self, repair: _AppliedRepair, text: str) -> Iterator[int]:
         if not repair.rows:
             return
         place = parsed_place(text)
@@ -502,7 +502,7 @@ class LostFinder:
             elif decoded is not None and decoded.physical_offset == offset:
                 yield offset
         topics = {str(row["topic"]) for row in repair.rows.values()}
-        for hit in IndexFiles(self.store, quarantined_index(repair.folder)).hits(topics, (text,)):
+        for hit in KeyIndex(self.store, quarantined_index(repair.folder)).hits(topics, (text,)):
             known = repair.rows.get(hit.offset)
             if known is not None and known["topic"] == hit.topic and hit.offset not in repair.kept:
                 yield hit.offset
@@ -552,7 +552,7 @@ class LostFinder:
                 return self._lost(repair, row)
         return None
 
-    def _lost(self, repair: _Repair, row: Mapping[str, Any]) -> MissingMessage:
+    def _lost(self, repair: _AppliedRepair, row: Mapping[str, Any]) -> MissingMessage:
         one = self._view.damaged(row, False, repair.kept.get)
         return MissingMessage(one, "filler", repair.folder.name, repair.folder.path)
 

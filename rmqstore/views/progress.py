@@ -22,7 +22,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import pop
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties
 from rmqstore.views import lookup
-from rmqstore.views.lookup import IndexFiles
+from rmqstore.views.lookup import KeyIndex
 from rmqstore.views.stores import StoreRef
 
 NEWEST = 20_000
@@ -214,7 +214,7 @@ class _ReviveLog:
                 self.acknowledged.setdefault(acknowledgement.key, set()).update(acknowledgement.offsets)
 
 
-def is_in_retry_topic(found: Popped, unique_key: str | None, files: IndexFiles) -> bool | None:
+def is_in_retry_topic(found: Popped, unique_key: str | None, files: KeyIndex) -> bool | None:
     """Return whether a copy of a message is in a retry topic of the group; None if no index can tell."""
     if not unique_key or not files:
         return None

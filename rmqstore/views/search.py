@@ -20,7 +20,7 @@ from rmqstore.texts import Text, joined
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_messages
 from rmqstore.views.dump.selection import Selection, matches, offsets_between, time_span
-from rmqstore.views.lookup import Covered, Found, IndexFiles, IndexHit
+from rmqstore.views.lookup import Covered, Found, IndexHit, KeyIndex
 from rmqstore.views.lost import LostFinder, MissingMessage, parsed_place
 
 _BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
@@ -201,7 +201,7 @@ class _Search:
 
     def _index(self, texts: frozenset[str]) -> frozenset[str]:
         """Look up keys in the index, and in the parts of the log that it does not cover; return the texts not found."""
-        files = IndexFiles(self.store)
+        files = KeyIndex(self.store)
         if not texts or not files:
             return texts
         self.answer.searched = "index"

@@ -22,7 +22,7 @@ from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
 from rmqstore.views import lookup
 from rmqstore.views.dump.selection import time_span
-from rmqstore.views.lookup import Found, IndexFiles, Unit, queue_reader
+from rmqstore.views.lookup import Found, KeyIndex, Unit, queue_reader
 from rmqstore.views.progress import Popped, PopProgress, PopState, is_in_retry_topic
 
 
@@ -42,7 +42,7 @@ class QueueEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEntries:
+class IndexedKeys:
     """Which keys of a message are in the index.
 
     `state`: present, partly, missing, not-wanted (brokers do not index such a message), no-index, or not-here (the
@@ -63,7 +63,7 @@ class MessageStatus:
 
     record: str
     queue_entry: QueueEntry
-    index: IndexEntries
+    index: IndexedKeys
     consumers: tuple[QueueProgress, ...] | None
     popped: Mapping[str, Popped] = field(default_factory=dict)
 
@@ -79,7 +79,7 @@ class MessageStatuses:
     def __init__(self, store: Store) -> None:
         self.store = store
         self.queue = queue_reader(store)
-        self.index = IndexFiles(store)
+        self.index = KeyIndex(store)
         self.offsets = ConsumerOffsets.read(store)
 
     def of(self, found: Found) -> MessageStatus:
@@ -139,19 +139,19 @@ class MessageStatuses:
             code = properties.dispatch_tags_code(topic, known, message.store_timestamp)
         return unit.tags_code == code
 
-    def _index_entries(self, found: Found, known: dict[str, str]) -> IndexEntries:
+    def _index_entries(self, found: Found, known: dict[str, str]) -> IndexedKeys:
         topic = found.message.topic_text
         keys = [text.removeprefix(f"{topic}#") for text in properties.index_keys(topic, known)]
         if not keys or found.message.transaction_type == TRANSACTION_ROLLBACK:
-            return IndexEntries("not-wanted")
+            return IndexedKeys("not-wanted")
         if not self.index:
             state = "not-here" if self.store.part is not None else "no-index"
-            return IndexEntries(state, missing=tuple(keys))
+            return IndexedKeys(state, missing=tuple(keys))
         held = {hit.key for hit in self.index.hits((topic,), keys) if hit.offset == found.offset}
         present = tuple(key for key in keys if key in held)
         missing = tuple(key for key in keys if key not in held)
         state = "missing" if not present else "partly" if missing else "present"
-        return IndexEntries(state, present, missing)
+        return IndexedKeys(state, present, missing)
 
 
 _HALF = (properties.HALF_TOPIC, properties.ROCKSDB_HALF_TOPIC)
@@ -190,7 +190,7 @@ class Lifecycle:
 class Lifecycles:
     """The lifecycles of messages of one store. Topics and index headers are read once."""
 
-    def __init__(self, store: Store, index: IndexFiles) -> None:
+    def __init__(self, store: Store, index: KeyIndex) -> None:
         self.store, self.index = store, index
         self.topics = lookup.topics(store)
 
