@@ -347,12 +347,12 @@ def _growth_text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
     shown = found.topics[:top]
     head = title(Text("by topic"))
     wide = max(columns(head), min(width - 46, max((columns(printable(one.topic)) for one in shown), default=0)))
-    rates = f"{title('messages/h', 12)} {title('bytes/h', 11)}"
+    rates = f"{title(Text('messages/h'), 12)} {title(Text('bytes/h'), 11)}"
     yield AsIs(f"{fitted(head, wide)} {rates} {title(Text('share'), 6)} {title(Text('trend'), 8)}")
     total = sum(one.bytes for one in found.topics)
     for one in shown:
         share = one.bytes / total if total else 0
-        new = title("new" if found.outlook.rate.before else "–", 8)
+        new = title(Text("new") if found.outlook.rate.before else "–", 8)
         trend = new if one.trend is None else f"{one.trend - 1:>+8.0%}"
         numbers = f"{_rate(one.messages):>12} {bytes_text(one.bytes):>11} {share:>6.1%} {trend}"
         yield AsIs(f"{fitted(printable(one.topic), wide)} {numbers}")

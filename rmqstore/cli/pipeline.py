@@ -276,7 +276,7 @@ def _verify_text(store: dict[str, Any]) -> Iterator[str]:
     from rmqstore.checks.problems.table import PROBLEMS, Severity
 
     found = any(PROBLEMS[code].severity >= Severity.WARNING for code in store["counts"])
-    state = "clean" if store["clean"] else Text("problems") if found else Text("not completely checked")
+    state = Text("clean") if store["clean"] else Text("problems") if found else Text("not completely checked")
     yield joined((Placed("{store}: {state}", store=store["store"], state=state), many(store["messages"], "message")))
     if store.get("verdict"):
         yield Placed("  {verdict}", verdict=store["verdict"])

@@ -87,7 +87,7 @@ def _head(found: Incident) -> Iterator[Html]:
         ]
         without = [row for row in found.before.brokers if row.wrote] if found.before is not None else []
         if any(not row.starts for row in without):
-            numbers.append((text("no"), Text("start without the repair")))
+            numbers.append((text(Text("no")), Text("start without the repair")))
         elif without:
             most = max(row.messages_lost for row in without)
             numbers.append((shown(f"{most:,}"), Text("messages lost without the repair")))
@@ -148,7 +148,7 @@ def _sound(report: Report) -> str:
 def _to_do(found: Incident) -> Iterator[Html]:
     yield heading(Text("What to do now"))
     items = list(_items(found))
-    yield element("ol", *(element("li", *item) for item in items)) if items else paragraph("Nothing.")
+    yield element("ol", *(element("li", *item) for item in items)) if items else paragraph(Text("Nothing."))
 
 
 def _items(found: Incident) -> Iterator[tuple[str, ...]]:

@@ -83,10 +83,10 @@ def _head(found: StoreReport) -> Iterator[Html]:
         yield paragraph(Text("A broker was running on this store: the report is not final."))
     times = [log[name] for log in report.logs for name in ("first_timestamp", "last_timestamp") if log.get(name)]
     facts = [
-        (f"{found.usage.messages:,}", "messages"),
+        (f"{found.usage.messages:,}", Text("messages")),
         (bytes_text(found.usage.bytes), Text("size of the messages")),
         (f"{sum(row.files for row in found.rows):,}", Text("files of the log")),
-        (f"{len(found.usage.tables.get('topic', {})):,}", "topics"),
+        (f"{len(found.usage.tables.get('topic', {})):,}", Text("topics")),
     ]
     if found.usage.fillers:
         facts.append((f"{found.usage.fillers:,}", Text("fillers in place of lost messages")))
@@ -163,7 +163,7 @@ def _version(row: VersionRange, wrote: str) -> list[str]:
     marks = (Html(f" {element('span', sign, cls='mark')}") for sign in signs)
     name = Html(f"{text(row.versions)}{joined(marks)}")
     lost = shown(f"{row.messages_lost:,}") if row.starts else shown("–")
-    return [element("span", name), "yes" if row.starts else "no", lost, row.sentence(row.versions)]
+    return [element("span", name), Text("yes") if row.starts else Text("no"), lost, row.sentence(row.versions)]
 
 
 # --- problems --------------------------------------------------------------------------------------------------------
