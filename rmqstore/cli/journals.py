@@ -201,9 +201,8 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
         yield Text("No journals: there is no repair to undo.")
         return
     for one in found:
-        yield Placed(
-            "{name}   {state}   {bytes}", name=one.folder.name, state=_STATES[one.state], bytes=bytes_text(one.bytes)
-        )
+        size = bytes_text(one.bytes)
+        yield Placed("{name}   {state}   {size}", name=one.folder.name, state=_STATES[one.state], size=size)
         yield Placed("  {time}: {did}", time=time_text(one.made), did=_did(one))
         if one.folder.path.parent.parent != one.folder.store:
             yield Text("  in {path}", path=one.folder.path)
@@ -221,30 +220,20 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
     if not going:
         yield Text("Nothing to prune.")
         return
+    removed, to_remove = Text("Removed: {journals}, {total}"), Text("To remove: {journals}, {total}")
     total = bytes_text(sum(one.bytes for one in going))
-    yield (
-        Text("Removed: {journals}, {total}", journals=many(len(going), "journal"), total=total)
-        if applied
-        else Text("To remove: {journals}, {total}", journals=many(len(going), "journal"), total=total)
-    )
+    yield (removed if applied else to_remove).format(journals=many(len(going), "journal"), total=total)
     for one in going:
-        lasting = ""
+        lasting: str = ""
         if one.state in ("done", "missing"):
-            lasting = (
-                Text(": it can no longer be undone") if applied else Text(": it can no longer be undone after that")
-            )
-            lasting = (
-                (
-                    Text("{lasting}, and {files} are gone", lasting=lasting, files=many(one.kept, "saved file"))
-                    if one.kept != 1
-                    else Text("{lasting}, and {files} is gone", lasting=lasting, files=many(one.kept, "saved file"))
-                )
-                if one.kept
-                else lasting
-            )
-        yield Placed(
-            "  {folder} ({states}){lasting}", folder=one.folder.name, states=_STATES[one.state], lasting=lasting
-        )
+            now, after = Text(": it can no longer be undone"), Text(": it can no longer be undone after that")
+            lasting = now if applied else after
+            if one.kept:
+                single, several = Text("{lasting}, and {files} is gone"), Text("{lasting}, and {files} are gone")
+                words = single if one.kept == 1 else several
+                lasting = words.format(lasting=lasting, files=many(one.kept, "saved file"))
+        name, state = one.folder.name, _STATES[one.state]
+        yield Placed("  {name} ({state}){lasting}", name=name, state=state, lasting=lasting)
     if not applied:
         yield Text("Nothing was removed. To remove them, add --apply")
 
@@ -255,9 +244,7 @@ def _did(one: Journal) -> str:
         return Text("what it did is not known here")
     if plan is None:
         return Text("its plan cannot be read") if one.state != "preparing" else Text("nothing")
-    words: list[str] = [
-        Placed("{command}, {steps}", command=one.command or Text("a plan"), steps=many(len(plan.steps), "step"))
-    ]
+    words: list[str] = [one.command or Text("a plan"), many(len(plan.steps), "step")]
     restored = plan.facts.get("restored")
     if isinstance(restored, dict) and isinstance(restored.get("messages"), int):
         words.append(Text("{messages} restored from a replica", messages=many(restored["messages"], "message")))
@@ -267,9 +254,6 @@ def _did(one: Journal) -> str:
     if plan.loss.messages:
         words.append(Text("{messages} lost", messages=many(plan.loss.messages, "message")))
     if plan.cures:
-        words.append(
-            Text("cured {cures} …", cures=joined(plan.cures[:4]))
-            if len(plan.cures) > 4
-            else Text("cured {cures}", cures=joined(plan.cures[:4]))
-        )
+        more = " …" if len(plan.cures) > 4 else ""
+        words.append(Text("cured {cures}{more}", cures=joined(plan.cures[:4]), more=more))
     return joined(words)

@@ -201,25 +201,21 @@ class CommandGroup(click.Group):
         if isinstance(e, BrokenPipeError):
             raise _PipeClosed from e
         if e.errno == errno.ELOOP:
-            what = Text(
-                "{filename} is a symbolic link: it points to itself, or would have to be written through",
-                filename=e.filename,
-            )
+            link = Text("{path} is a symbolic link: it points to itself, or would have to be written through")
+            what = link.format(path=e.filename)
             return _tell(3, "not-readable", what, Text("replace the link with the file itself"), as_json)
         if e.errno in (errno.EACCES, errno.EPERM) and isinstance(e.filename, str | bytes | os.PathLike):
             owner, advice = _who_may(Path(os.fsdecode(e.filename)))
             return _tell(3, "not-readable", what + owner, advice, as_json)
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
-            return _tell(
-                3, "not-readable", what, Text("check the path, and run as the user that runs the broker"), as_json
-            )
+            user = Text("check the path, and run as the user that runs the broker")
+            return _tell(3, "not-readable", what, user, as_json)
         if is_full(e) or e.errno == errno.EROFS:
             return _tell(5, "no-space", what, Text("free space, or write the output elsewhere"), as_json)
         if e.errno is None:
             return _bug(e, as_json)
-        return _tell(
-            4, "could-not-check", what, Text("the disk or the operating system reported an error; see dmesg"), as_json
-        )
+        disk = Text("the disk or the operating system reported an error; see dmesg")
+        return _tell(4, "could-not-check", what, disk, as_json)
 
 
 def end_process(code: int) -> NoReturn:
@@ -242,11 +238,8 @@ def _meant(word: str) -> str:
         command, how = MEANT.get(close, (close, ""))
     if not command:
         return Text("see `rmqstore --help` for all commands")
-    return (
-        Text("did you mean `rmqstore {command}`? ({how})", command=command, how=how)
-        if how
-        else Text("did you mean `rmqstore {command}`?", command=command)
-    )
+    words = Text("did you mean `rmqstore {command}`? ({how})") if how else Text("did you mean `rmqstore {command}`?")
+    return words.format(command=command, how=how)
 
 
 def _who_may(path: Path) -> tuple[str, str]:
@@ -263,11 +256,11 @@ def _who_may(path: Path) -> tuple[str, str]:
     try:
         owner = pwd.getpwuid(status.st_uid).pw_name
     except KeyError:
-        owner = Text("user {st_uid}", st_uid=status.st_uid)
+        owner = Text("user {id}", id=status.st_uid)
     advice = Text("run as root") if not status.st_uid else Text("run as {owner} or as root", owner=owner)
     if not status.st_mode & stat.S_IRUSR:
         advice = Text("as {owner}: chmod u+rwX {path}", owner=owner, path=shlex.quote(str(path)))
-    return Text(" (it is {owner}'s, mode {st_mode:04o})", owner=owner, st_mode=status.st_mode & 0o7777), advice
+    return Text(" (it is {owner}'s, mode {mode:04o})", owner=owner, mode=status.st_mode & 0o7777), advice
 
 
 def _tell(code: int, word: str, message: str, advice: str, as_json: bool) -> int:

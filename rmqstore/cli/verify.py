@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -129,28 +129,15 @@ def verify(
         refuse_inside(files.html, store)
         refuse_existing(files.html)
     note_live(out, opened, Text("records that it is writing now are not reported as damage"))
-    ids, pairs = parse_queues(filters.queues)
-    note_unknown_topics(out, opened, filters.topics, pairs)
+    note_unknown_topics(out, opened, filters.topics, parse_queues(filters.queues)[1])
     with (
         out.progress("verify", opened.log_bytes) as progress,
         _sink(out, opened, files.findings_out) as sink,
         _last_run(out, opened, checks.since_last) as last_run,
     ):
-        options = work.verifying(
-            progress.add,
-            quick=checks.quick,
-            only=checks.only,
-            max_duration=checks.max_duration,
-            start_at=_resume_point(opened) if checks.resume else None,
-            topics=filters.topics,
-            queues=_queue_names(ids, pairs),
-            since=filters.since,
-            until=filters.until,
-            sink=sink,
-            last_run=last_run,
-            ranges=True,
-        )
-        options = after_one_pass(opened, options)
+        start_at = _resume_point(opened) if checks.resume else None
+        more = {"max_duration": checks.max_duration, "start_at": start_at, "sink": sink, "last_run": last_run}
+        options = after_one_pass(opened, _options(checks, filters, work, progress=progress.add, **more))
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         report = verified.report
         if files.html is not None:
@@ -198,53 +185,37 @@ def _several(
     for name in (name for name, here in given.items() if here):
         raise UsageError(Text("{name} is for a single store", name=name), Text("verify the stores one by one"))
     refuse_unknown_codes(checks.only)
-    ids, pairs = parse_queues(filters.queues)
-    options = work.verifying(
-        quick=checks.quick,
-        only=checks.only,
-        topics=filters.topics,
-        queues=_queue_names(ids, pairs),
-        since=filters.since,
-        until=filters.until,
-        ranges=True,
-    )
+    options = _options(checks, filters, work)
     return verify_several(out, stores, options, mailed=out.quiet and out.path is None)
 
 
-def _queue_names(ids: Iterable[int], pairs: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    return tuple(sorted(str(i) for i in ids)) + tuple(sorted(f"{t}/{i}" for t, i in pairs))
+def _options(checks: Checks, filters: FilterOptions, work: WorkOptions, **more: Any) -> VerifyOptions:
+    ids, pairs = parse_queues(filters.queues)
+    queues = (*sorted(map(str, ids)), *sorted(f"{topic}/{number}" for topic, number in pairs))
+    limits: dict[str, Any] = {
+        "topics": filters.topics,
+        "queues": queues,
+        "since": filters.since,
+        "until": filters.until,
+    }
+    return work.verifying(quick=checks.quick, only=checks.only, ranges=True, **limits, **more)
 
 
 def _in_a_line(report: Report) -> Iterator[str]:
     """Yield one line for cron to send by mail; none for a clean store."""
     if report.clean:
         return
-    codes = joined(
-        (Placed("{code} x {count:,}", code=code, count=count) for code, count in sorted(report.findings.counts.items()))
-    )
-    unchecked = Text("; not checked: {unchecked}", unchecked=joined(report.unchecked, "; ")) if report.unchecked else ""
-    found = report.headline or (
-        Text("problems were found") if report.exit_code == 1 else Text("no problems were found")
-    )
-    reused = ""
+    none, some = Text("no problems were found"), Text("problems were found")
+    found = report.headline or (some if report.exit_code == 1 else none)
+    codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
+    line = Placed("{store}: {found}", store=report.store, found=found) + (f" ({codes})" if codes else "")
+    if report.unchecked:
+        line += Text("; not checked: {unchecked}", unchecked=joined(report.unchecked, "; "))
     if report.reused is not None:
         from rmqstore.cli.printing.verify_text import reused_words
 
-        reused = Placed("; {words}", words=reused_words(report.reused))
-    yield (
-        Placed(
-            "{store}: {found} ({codes}){unchecked}{reused}",
-            store=report.store,
-            found=found,
-            codes=codes,
-            unchecked=unchecked,
-            reused=reused,
-        )
-        if codes
-        else Placed(
-            "{store}: {found}{unchecked}{reused}", store=report.store, found=found, unchecked=unchecked, reused=reused
-        )
-    )
+        line += Placed("; {words}", words=reused_words(report.reused))
+    yield line
 
 
 def _refuse_with_since_last(checks: Checks, html: Path | None, filters: FilterOptions) -> None:
