@@ -93,37 +93,24 @@ def bundle(
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
     yield Placed("{path}: {size}", path=path, size=size)
     yield ""
-    yield Placed(
-        "{fitted} {title} {title2}",
-        fitted=fitted(title(Text("part")), 20),
-        title=title(Text("files"), 8),
-        title2=title(Text("bytes"), 16),
-    )
+    yield AsIs(f"{fitted(title(Text('part')), 20)} {title(Text('files'), 8)} {title(Text('bytes'), 16)}")
     for part in manifest["parts"]:
         yield AsIs(f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}")
     yield ""
     counts = manifest["replaced"]
-    texts = Text(
-        "{names:,} names of topics and groups, {texts} and {hosts}; bodies are noise",
-        names=counts["topics_and_groups"],
-        texts=many(counts["other_texts"], "other text"),
-        hosts=many(counts["hosts"], "host"),
-    )
+    names, others, hosts = (counts[name] for name in ("topics_and_groups", "other_texts", "hosts"))
+    replaced = Text("{names:,} names of topics and groups, {texts} and {hosts}; bodies are noise")
+    texts = replaced.format(names=names, texts=many(others, "other text"), hosts=many(hosts, "host"))
     paragraphs = [(title(Text("Replaced:")), texts), (title(Text("Kept:")), "; ".join(manifest["kept"]))]
     for one in manifest["left_out"]:
-        shown = (
-            Text("{names} and {files:,} more", names=joined(one["names"][:3]), files=one["files"] - 3)
-            if one["files"] > 3
-            else joined(one["names"][:3])
-        )
+        shown: str = joined(one["names"][:3])
+        if one["files"] > 3:
+            shown = Text("{names} and {files:,} more", names=shown, files=one["files"] - 3)
         paragraphs.append((title(Text("Left out:")), Placed("{shown} ({why})", shown=shown, why=one["why"])))
     for name, text in paragraphs:
         yield from wrapped(text, width, fitted(name, 10), " " * 10)
     yield ""
     around = manifest["scope"]["kind"] == "around" and manifest["parts"]
     unpacked = f"store/{manifest['parts'][0]['part']}" if around else "store"
-    yield Text(
-        "Look at it before you share it: tar xzf {path} && rmqstore verify {unpacked}",
-        path=shlex.quote(path),
-        unpacked=shlex.quote(unpacked),
-    )
+    look = Text("Look at it before you share it: tar xzf {path} && rmqstore verify {unpacked}")
+    yield look.format(path=shlex.quote(path), unpacked=shlex.quote(unpacked))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,10 +78,6 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
             if left == 0:
                 return
 
-    if out.format == "hex":
-        raise UsageError(
-            Text("--format hex does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
-        )
     found = 0
     if out.format == "ndjson" and not (out.string_ints or out.iso):
         with out.stream(data=True) as file:
@@ -94,13 +91,8 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     if unparsed:
         out.note(Text("warning: {rows} could not be parsed", rows=many(unparsed, "row")))
     if problem:
-        out.note(
-            Text(
-                "warning: the RocksDB in {folder}/ cannot be read completely: {problem}",
-                folder=directory,
-                problem=problem,
-            )
-        )
+        words = Text("warning: the RocksDB in {folder}/ cannot be read completely: {problem}")
+        out.note(words.format(folder=directory, problem=problem))
     return 4 if problem else 1 if unparsed else 0
 
 
@@ -120,10 +112,6 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
 
     from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
 
-    if out.format == "hex":
-        raise UsageError(
-            Text("--format hex does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
-        )
     rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
     bad = 0
 
@@ -296,6 +284,12 @@ def dump(
 
 def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, positions: bool) -> None:
     """Errors: UsageError."""
+    if what not in MESSAGES and (positions or out.format == "hex"):
+        option = "--positions" if positions else "--format hex"
+        raise UsageError(
+            Text("{option} does not apply to --what {what}", option=option, what=what),
+            Text("use messages, commitlog or dledger"),
+        )
     if positions:
         refuse_with_positions(out, selection)
     elif what not in MESSAGES:
@@ -324,8 +318,6 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
-    from itertools import chain
-
     from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -333,8 +325,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     damage = Skipped(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
     count = work.processes(total)
-    form = _text_form(out, job)
-    if form:
+    if form := _text_form(out, job):
         job = replace(job, form=form)
         with out.progress("dump", total) as progress:
             found = write_text(out, store, what, job, damage, count, progress)
@@ -376,24 +367,12 @@ def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: i
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.dump.messages import logs_of, positions
 
-    if what not in MESSAGES:
-        raise UsageError(
-            Text("--positions does not apply to --what {what}", what=what), Text("use messages, commitlog or dledger")
-        )
     if not logs_of(store, what):
         raise NotAStore(Text("{path} has no log", path=store.path), Text("see `rmqstore info`"))
     found = list(positions(store, what, jobs=jobs_or_default(jobs)))
     stop = _broker_stop(out, store, broker)
-    write_rows(out, _position_rows(found, stop))
-    dirty = any(p.tiling.first_bad() for p in found)
-    return 1 if dirty else 0
-
-
-def _position_rows(found: list[Any], stop: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for one in found:
-        yield from one.rows()
-    for one in found:
-        yield one.summary() | stop
+    write_rows(out, chain(chain.from_iterable(one.rows() for one in found), (one.summary() | stop for one in found)))
+    return 1 if any(one.tiling.first_bad() for one in found) else 0
 
 
 def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any]:
@@ -405,13 +384,8 @@ def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any
 
     forecast = simulate_start(store, version=broker, options=StartOptions(thorough=False)).to_json()
     if not forecast["starts"]:
-        out.note(
-            Text(
-                "note: RocketMQ {version} would not start: {reason}",
-                version=forecast["version"],
-                reason=forecast["reason"],
-            )
-        )
+        words = Text("note: RocketMQ {version} would not start: {reason}")
+        out.note(words.format(version=forecast["version"], reason=forecast["reason"]))
     return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}
 
 
@@ -443,11 +417,8 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
             for row in rows:
                 at = int(row["offset"])
                 log = next(one for one in logs if one.queue.start <= at < one.queue.stop)
-                show(
-                    hex_lines(
-                        annotate(log.queue, at - (0 if entries else log.body_offset), log.body_offset, body=shown)
-                    )
-                )
+                start = at if entries else at - log.body_offset
+                show(hex_lines(annotate(log.queue, start, log.body_offset, body=shown)))
     return tell_damage(out, damage)
 
 
@@ -455,8 +426,8 @@ def _entry_start(log: Any, at: int) -> int:
     """Return the start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
     if not log.body_offset:
         return at
-    head = log.queue.pread(8, at)
     from rmqstore.formats.message import MAGIC_V1, MAGIC_V2
 
+    head = log.queue.pread(8, at)
     is_message = int.from_bytes(head[4:8], "big", signed=True) in (MAGIC_V1, MAGIC_V2)
     return at - log.body_offset if is_message and at - log.body_offset >= log.queue.start else at

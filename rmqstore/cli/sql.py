@@ -62,9 +62,8 @@ def sql(
         total += store.log_bytes
         if store.lock_state().held:
             live.append(ref.label)
-            out.note(
-                Text("note: a broker is running on {label}; what it writes from now on may be missing", label=ref.label)
-            )
+            words = Text("note: a broker is running on {label}; what it writes from now on may be missing")
+            out.note(words.format(label=ref.label))
     with out.progress("sql", total) as progress:
         opened = Query(refs, raw_body=raw_body, fillers=fillers, live=live, progress=progress.add)
         with opened, opened.run(query) as rows:

@@ -214,7 +214,7 @@ def stored(one: LostMessage) -> Html:
 def consumers(one: LostMessage) -> Html:
     """Return which groups had consumed a message."""
     if one.consumed_by is None:
-        return text("unknown")
+        return text(Text("unknown"))
     return shown(", ".join(one.consumed_by)) if one.consumed_by else text(Text("no group"))
 
 
@@ -273,15 +273,8 @@ def _bar(row: MapRow, stops: Iterable[int]) -> Html:
         title = ""
         if stretch.kind in ("damaged", "missing", "filler"):
             width = max(width, 3)
-            title = element(
-                "title",
-                Text(
-                    "{kind}: {start:,} to {stop:,}",
-                    kind=_KIND_WORDS[stretch.kind],
-                    start=stretch.start,
-                    stop=stretch.stop,
-                ),
-            )
+            words, kind = Text("{kind}: {start:,} to {stop:,}"), _KIND_WORDS[stretch.kind]
+            title = element("title", words.format(kind=kind, start=stretch.start, stop=stretch.stop))
         parts.append(f'<rect class="{stretch.kind}" x="{x:.2f}" width="{width:.2f}" height="14">{title}</rect>')
     # problems are drawn last, so that nothing covers a thin mark
     parts.sort(key=lambda part: "<title>" in part)
