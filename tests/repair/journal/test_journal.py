@@ -32,6 +32,7 @@ from tests.repair.trees import (
     look,
     overwrite,
     pattern,
+    truncate,
 )
 
 LOG = "commitlog/00000000000000000000"
@@ -198,6 +199,21 @@ def test_resume_refuses_what_somebody_else_changed(store: Path) -> None:
     with pytest.raises(ChangedSince, match=QUEUE2):
         journal.resume(path, disk=CountingDisk())
     assert look(store, root_time=False) == before
+
+
+def test_resume_refuses_to_cut_what_somebody_else_changed(store: Path) -> None:
+    plan, disk = plan_of(store, truncate(store, QUEUE, 200)), CountingDisk()
+    applied = journal.apply(plan, disk=disk).journal
+    assert applied is not None
+    journal.undo(applied)
+    journal.prune(applied)
+    with pytest.raises(HalfApplied):
+        journal.apply(plan, disk=failing_at(disk.calls.index("truncate"), for_good=True))
+    [left] = journal.find_unfinished(store)
+    flip(store / QUEUE, 250)
+    with pytest.raises(ChangedSince, match=QUEUE):
+        journal.resume(left.path, disk=CountingDisk())
+    assert (store / QUEUE).stat().st_size == 600
 
 
 def test_resume_of_a_finished_journal_does_nothing(store: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.formats.message import HEAD, parse_message
-from rmqstore.repair.salvage.candidates import Kept
+from rmqstore.formats.message import HEAD, build_message, parse_message
+from rmqstore.repair.salvage.candidates import Kept, is_another_one
 from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell
 from rmqstore.repair.salvage.places import Neighbours
@@ -80,3 +80,23 @@ def test_garbled_record_is_lost(asked: Asked) -> None:
     noise = bytes(byte ^ 0x5A for byte in asked.raw)
     assert asked.answer(noise, QueueSlot(*asked.row.slot)) is None
     assert asked.answer(noise, None) is None
+
+
+@pytest.mark.parametrize(
+    ("physical_offset", "queue_offset", "body", "another"),
+    [
+        (500, 8, b"sound", True),
+        (1000, 8, b"sound", False),  # it is in its own place
+        (500, 7, b"sound", False),  # it is the expected message
+        (500, 8, b"damaged", False),
+        (-500, 8, b"sound", False),
+        (1 << 50, 8, b"sound", False),
+    ],
+)
+def test_a_sound_record_from_elsewhere_is_another_message(
+    physical_offset: int, queue_offset: int, body: bytes, another: bool
+) -> None:
+    raw = build_message(topic="T", body=b"sound", physical_offset=physical_offset, queue_offset=queue_offset)
+    message, _ = parse_message(raw)
+    assert message is not None
+    assert is_another_one(replace(message, body=body), 1000, QueueSlot("T", 0, 7)) is another

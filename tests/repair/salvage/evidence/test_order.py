@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.log.queue_parts import QueuePart, Shifted
 from rmqstore.formats.message import HEAD
+from rmqstore.repair.salvage.framed import proved_by_units
 from tests import damage
 from tests.command import run_json
 from tests.repair.salvaging import Row, log_faults, rows
@@ -36,6 +38,22 @@ def test_neighbours_are_repaired_by_their_units(name: str, first: int, count: in
     assert (loss["messages"], loss["bytes"], loss["queues"]) == (0, 0, {})
     assert {path: path.read_bytes() for path in sound} == sound
     assert log_faults(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("offsets", "proved"),
+    [
+        ([100, 200, 300, 400, 500], [(2, 4)]),
+        ([100, 400, 200, 300, 500], []),  # the unit before them points behind the first one
+        ([100, 200, 400, 300, 500], []),
+        ([100, 200, 300, 500, 400], []),  # the unit after them points before the last one
+    ],
+)
+def test_units_prove_queue_offsets_if_they_point_forward_from_the_unit_before_to_the_unit_after(
+    offsets: list[int], proved: list[tuple[int, int]]
+) -> None:
+    part = QueuePart(0, 5, 100, 500, accounted=[(0, 5)], shifted=[Shifted(2, 4, 8)])
+    assert list(proved_by_units(part, dict(enumerate((at, 0) for at in offsets)).get)) == proved
 
 
 @pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)
