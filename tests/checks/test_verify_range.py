@@ -59,6 +59,30 @@ def test_other_topics_are_left_out_and_that_is_reported(damaged: Path) -> None:
     assert any("NoSuchTopic" in words for words in report.unchecked)
 
 
+ALL = ("Order_11/0", "Order_11/1", "Pay_11_Topic/0")
+
+
+@pytest.mark.parametrize(
+    ("topics", "queues", "left"),
+    [
+        (("Order_11",), (), ALL[:2]),
+        (("Order_11", "Pay_11_Topic"), (), ALL),
+        ((), ("0",), (ALL[0], ALL[2])),
+        ((), ("Order_11/1", "Pay_11_Topic/1"), (ALL[1],)),
+        (("Order_11",), ("0",), (ALL[0],)),
+        (("Pay_11_Topic",), ("1",), ()),
+    ],
+)
+def test_findings_of_the_named_topics_and_queues_are_left(
+    topics: tuple[str, ...], queues: tuple[str, ...], left: tuple[str, ...], tmp_path: Path
+) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for label in ALL:
+        flip(store / "consumequeue" / label / f"{0:020}", 20 + 11)  # the size of a unit
+    report = verify(open_store(store), VerifyOptions(jobs=1, topics=topics, queues=queues))
+    assert tuple(sorted(f.queue for f in report.findings.listed)) == left
+
+
 def test_a_sound_store_narrowed_has_nothing_wrong() -> None:
     store = unpack("4.9.7-dledger-mixed")
     report = verify(open_store(store), VerifyOptions(jobs=1, start_at={"commitlog": 131072, "dledger": 0}))
