@@ -25,7 +25,7 @@ from rmqstore.scan.tiling import Kind, Run, Tiling
 from tests.damage import garble
 from tests.forecast.answers import HEAP, as_far_as_simulated, load_answers, of_forecast
 from tests.forecast.cases import BY_NAME, CASES, Case
-from tests.forecast.damages import abort, body, no_checkpoint_times, no_topic, put
+from tests.forecast.damages import abort, body, no_checkpoint_times, no_log_files, no_topic, put
 from tests.forecast.places import data_files, entries, log_files, records
 from tests.stores import BROKER_STORES, copy_store, meta, unpack
 
@@ -141,6 +141,22 @@ def test_wrong_length_stops_loading_silently_in_4_9_2(tmp_path: Path) -> None:
     behind = int(files[3].name) + last + HEAD.parse(fourth, last)["size"]
     assert (ignoring.starts, ignoring.max_offset, ignoring.files_deleted) == (True, behind, ())
     assert "not loaded" in ignoring.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("version", "killed", "deleted"),
+    [("4.4.0", False, False), ("4.4.0", True, True), ("4.5.1", False, True), ("4.5.1", True, True)],
+)
+def test_queues_of_a_missing_log_are_kept_only_by_old_versions_after_a_clean_exit(
+    version: str, killed: bool, deleted: bool, tmp_path: Path
+) -> None:
+    path, config = clean("4.9.7", tmp_path)
+    no_log_files(path)
+    if killed:
+        abort(path)
+    forecast = simulate_start(open_store(path, config), version=version)
+    assert any(high for _, high in forecast.queue_ends.values()) is not deleted
+    assert any("all consume queues are deleted" in note for note in forecast.notes) is deleted
 
 
 def test_sentences_say_what_happens(tmp_path: Path) -> None:

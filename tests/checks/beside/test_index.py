@@ -7,6 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from rmqstore.append.encoder import NewMessage
+from rmqstore.append.message_store import open_writable
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.index.keys import KeyReader, Keys
 from rmqstore.checks.index.tally import IndexTally
@@ -17,11 +19,15 @@ from rmqstore.formats import index
 from rmqstore.formats.properties import index_keys, parse_properties
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
+from tests.append.writing import OPTIONS
 from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
 from tests.checks.sound import located, opened
 from tests.damage import copy_span, flip, overwrite, zero
 from tests.seeds import seeds
 from tests.stores import STORES
+
+Entry = tuple[int, int, int, bool]
+"""Offset, hash, store time (ms), and whether every broker writes it."""
 
 
 @pytest.mark.quick_rows(16)
@@ -43,13 +49,11 @@ def test_two_index_files_of_one_millisecond_share_a_name_and_lose_entries() -> N
     ]
 
 
-@pytest.mark.quick_rows(12)
-@pytest.mark.parametrize("name", STORES)
-def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
-    store = opened(name)
+def keys_in_chunks_and_one_by_one(store: Store) -> tuple[list[Entry], list[Entry]]:
     table = QueueTable()
     reader = KeyReader(table)
-    count = 0
+    chunks: list[Entry] = []
+    single: list[Entry] = []
     for queue, body_offset in store.logs:
         for file in queue.files:
             for run in scan_file(file, body_offset=body_offset):
@@ -57,7 +61,8 @@ def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
                 if c is None:
                     continue
                 keys = reader.keys(c, table.of(c))
-                wanted = []
+                columns = (keys.offset, keys.hash, keys.time, keys.required)
+                chunks += zip(*(column.tolist() for column in columns), strict=True)
                 for i in range(len(c)):
                     message = c.message(i)
                     if message.transaction_type == 12:
@@ -66,12 +71,32 @@ def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
                     must = index_keys(message.topic_text, props)
                     time = message.store_timestamp
                     may = index_keys(message.topic_text, props, tag_key=True)
-                    wanted += [(int(c.offset[i]), index.key_hash(text), time, text in must) for text in may]
-                columns = (keys.offset, keys.hash, keys.time, keys.required)
-                got = list(zip(*(column.tolist() for column in columns), strict=True))
-                assert sorted(got) == sorted(wanted)
-                count += len(got)
-    assert count > 0
+                    single += [(int(c.offset[i]), index.key_hash(text), time, text in must) for text in may]
+    return sorted(chunks), sorted(single)
+
+
+@pytest.mark.quick_rows(12)
+@pytest.mark.parametrize("name", STORES)
+def test_keys_of_a_chunk_are_those_of_its_records_one_by_one(name: str) -> None:
+    chunks, single = keys_in_chunks_and_one_by_one(opened(name))
+    assert chunks == single != []
+
+
+def test_hashes_of_keys_are_javas_in_every_alphabet_and_at_the_ends_of_their_range(tmp_path: Path) -> None:
+    extreme = ("elprcubw", "elprcubx")  # String.hashCode of T#elprcubw is 2**31 - 1, of T#elprcubx -2**31
+    with open_writable(tmp_path / "store", OPTIONS, create=True) as store:
+        for tags, keys in (
+            ("a", ("plain", "clé")),
+            ("b", ("\N{ROCKET}",)),
+            ("键", ("plain",)),
+            ("键", ("ключ",)),
+            ("c", extreme),
+        ):
+            store.put(NewMessage("T", b"x", tags=tags, keys=keys))
+    chunks, single = keys_in_chunks_and_one_by_one(open_store(tmp_path / "store"))
+    assert chunks == single
+    assert len(chunks) == 12
+    assert {2**31 - 1, 0} <= {hashed for _, hashed, _, _ in chunks}
 
 
 def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(store_copy: Copy) -> None:
