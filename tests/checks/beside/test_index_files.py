@@ -10,7 +10,7 @@ from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.store import open_store
 from rmqstore.formats import index
-from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, units_of
+from tests.checks.index_looks import SLOTS, UNITS, Copy, check, first_index, last_index, units_of
 from tests.checks.sound import located
 from tests.damage import cut, flip, grow, overwrite
 
@@ -48,6 +48,16 @@ def test_a_wrong_count_in_the_header_is_named(store_copy: Copy, count: int) -> N
     findings = check(open_store(store))
     assert located(findings) == [("IX-HEADER", "index", path.name, 36)]
     assert findings.listed[0].facts["field"] == "index_count"
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize(("size", "codes"), [(40 + SLOTS * 4 + UNITS * 20, []), (40 + SLOTS * 4, ["IX-FILE-LENGTH"])])
+def test_a_new_file_has_a_sound_count_whatever_its_length(
+    store_copy: Copy, count: int, size: int, codes: list[str]
+) -> None:
+    store = store_copy("5.4.0-clean")
+    (store / "index" / "20991231235959999").write_bytes(bytes(36) + count.to_bytes(4, "big") + bytes(size - 40))
+    assert [code for code, *_ in located(check(open_store(store)))] == codes
 
 
 def test_a_wrong_slot_count_in_the_header_is_named(store_copy: Copy) -> None:
