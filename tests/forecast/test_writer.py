@@ -47,6 +47,20 @@ def test_signs_are_left_without_the_directory_of_rocksdb(store_copy: Copy) -> No
         assert writer_of(open_store(store)).newest == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "time", "shows"),
+    [("5.1.4-clean", 1_800_000_000_000, True), ("5.1.4-clean", 0, False), ("5.4.0-rocksdb", 1_800_000_000_000, False)],
+)
+def test_only_a_time_of_queues_in_files_shows_that_an_older_version_wrote_the_checkpoint(
+    name: str, time: int, shows: bool, store_copy: Copy
+) -> None:
+    store = store_copy(name)
+    was = parse_checkpoint((store / "checkpoint").read_bytes())
+    (store / "checkpoint").write_bytes(replace(was, logics_msg_timestamp=time, logics_physical_offset=0).build())
+    signs = [evidence.sign for evidence in writer_of(open_store(store)).evidence]
+    assert ("the checkpoint has a time of the queues, but no logicsPhysicalOffset" in signs) is shows
+
+
 def test_verify_names_the_writer_and_forecasts_its_start(store_copy: Copy) -> None:
     store = str(store_copy("5.5.1-flushed"))
     report = run_json("verify", store, exit_code=0)

@@ -136,6 +136,13 @@ def test_the_outlook_obeys_the_rules_of_broker_conf(growing: Path) -> None:
     assert wide.rate == rate
 
 
+@pytest.mark.parametrize(("name", "deletes"), [("5.4.0-dledger", True), ("5.4.0-dledger-mixed", False)])
+def test_dledger_deletes_nothing_beside_legacy_files(name: str, deletes: bool) -> None:
+    empty = FileSystem(GIB, 1 << 60)
+    found = outlook(open_store(unpack(name)), RetentionRules(reserved=1), NOW, lambda path: empty)
+    assert found is not None and (found.filling.first_deleted is not None) is deletes
+
+
 def test_on_one_disk_a_full_disk_deletes_only_until_there_is_room(growing: Path) -> None:
     opened = open_store(growing / "store", BrokerConfig.read(growing / "broker.conf"))
     assert opened.commitlog is not None
