@@ -26,6 +26,9 @@ from tests.stores import BROKER_STORES, VERSIONS, meta
 from tests.untouched import content
 
 NOT_BY_4_9_7 = ("5.1.4-formats", "5.4.0-formats", "5.5.1-formats")
+_DROPS_UNITS = ("5.4.0", True)
+"""After a crash, it drops the last units of a DLedger store (DLedgerCommitLog#dledgerRecoverAbnormally), which are not
+those of the sound store if the log ends earlier."""
 WHY_NOT = "earlier versions do not know V2 records, inner batches or RocksDB: they do not read the sound store, either"
 
 # fixtures/README.md; these stores have no broker.conf
@@ -139,13 +142,15 @@ def _reads_all(case: Case, store: Path, cells: list[Cell], hit: frozenset[int], 
     records = sound(case.store).records
     kept = sorted(records)[: len(records) - case.recover.cut]
     cut = frozenset(records) - frozenset(kept)
-    end = kept[-1] + len(records[kept[-1]])
+    end = kept[-1] + len(records[kept[-1]]) if kept else 0
     for cell in cells:
         was, now = before[cell], after[cell]
         assert (now.load, now.crash, now.shutdown) == (True, None, "clean"), cell
         assert now.max_phy == (end if cut else was.max_phy), cell
         assert unreadable(now) == {}, cell
         # with a loss of unknown size, nothing may show that a queue was longer
+        if cut and cell == _DROPS_UNITS and "dledger" in case.store:
+            continue
         assert _shorter(was, now, cut | hit if case.recover.at_least else cut) == {}, cell
         other = not_the_same(was, now)
         assert {place: at for place, at in other.items() if at not in hit | cut} == {}, cell
