@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.store import Store
-from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
+from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb, has_database
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
@@ -23,8 +23,13 @@ BEFORE_READING = Text(
 
 
 def beside_words(store: Store) -> str:
-    """Return the words that name the RocksDB beside queue files."""
+    """Return the words that name the RocksDB beside queue files, which may not exist yet."""
     name = store.rocksdb_directory.name
+    if not has_database(store.files, store.rocksdb_directory):
+        return Text(
+            "{name}/: a broker will create a RocksDB of the same queues beside the files (rocksdbCQDoubleWriteEnable)",
+            name=name,
+        )
     return Text("{name}/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)", name=name)
 
 
