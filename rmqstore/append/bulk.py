@@ -291,13 +291,8 @@ def queue_offsets(
 
 
 def discontinued(state: OpenQueue, own: int, next_offset: int) -> MessageRefused:
+    words = Text("queue offset {own} does not continue {queue}, whose next offset is {next}")
     return MessageRefused(
-        Text(
-            "queue offset {own} does not continue {topic}/{id}, whose next offset is {next}",
-            own=own,
-            topic=state.topic,
-            id=state.queue_id,
-            next=next_offset,
-        ),
+        words.format(own=own, queue=f"{state.topic}/{state.queue_id}", next=next_offset),
         Text("omit queue_offset, and the store assigns it (import: --renumber)"),
     )

@@ -164,11 +164,9 @@ def _check_role(manifest: Manifest, options: RestoreOptions) -> None:
             Text("restore it as it is, then run `rmqstore migrate-to-commitlog`"),
         )
     if role == CONTROLLER and not manifest.layout.epochs:
+        name = f"{manifest.name}@{manifest.snapshot}"
         raise Refused(
-            Text(
-                "{name} has no epochs: its broker was in no controller group",
-                name=f"{manifest.name}@{manifest.snapshot}",
-            ),
+            Text("{name} has no epochs: its broker was in no controller group", name=name),
             Text("restore it as a master; the broker begins an epoch when it joins a group"),
         )
 

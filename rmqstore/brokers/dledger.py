@@ -94,11 +94,9 @@ class DLedgerRecovery:
         self._walk(number)
         last = self.data.files[-1]
         if last.start - self.state.process_offset > self.data.file_size:
+            end = self.state.process_offset
             raise StartFails(
-                Text(
-                    "DLedger's entries end at {end}, more than a file before the last one",
-                    end=self.state.process_offset,
-                ),
+                Text("DLedger's entries end at {end}, more than a file before the last one", end=end),
                 "[MONITOR]The processOffset is too small, you should check it manually",
                 PROCESS_EXIT,
             )
@@ -116,13 +114,9 @@ class DLedgerRecovery:
         for files, what in ((self.data, "data"), (self.index, "index")):
             for a, b in zip(files.files, files.files[1:], strict=False):
                 if b.start - a.start != files.file_size:
+                    gap = Text("a DLedger {what} file is missing between {path} and {other}")
                     raise StartFails(
-                        Text(
-                            "a DLedger {what} file is missing between {path} and {other}",
-                            what=what,
-                            path=a.path.name,
-                            other=b.path.name,
-                        ),
+                        gap.format(what=what, path=a.path.name, other=b.path.name),
                         f"check {what} file order failed {when} recovery",
                     )
 
@@ -365,12 +359,9 @@ class DLedgerRecovery:
             return
         number = min(given, state.end_index)
         if number < state.begin_index:
+            lacks = Text("DLedger's entries end with {number}, but its first data file begins with entry {first}")
             raise StartFails(
-                Text(
-                    "DLedger's entries end with {number}, but its first data file begins with entry {first}",
-                    number=number,
-                    first=state.begin_index,
-                ),
+                lacks.format(number=number, first=state.begin_index),
                 f"{number} should be gt {state.begin_index}, ledgerBeginIndex may be revised",
             )
         rebuilt = state.index_rebuilt_from
@@ -509,14 +500,11 @@ class DLedgerStart(PlainStart):
             )
         if self.state.begin_index > self.state.end_index:
             self.commits_from = self.state.begin_index
-            self.notes.append(
-                Text(
-                    "no DLedger message can be read until entry {first} is appended and committed: the "
-                    "first data file begins with it, but the entries end with {last}",
-                    first=self.state.begin_index,
-                    last=self.state.end_index,
-                )
+            words = Text(
+                "no DLedger message can be read until entry {first} is appended and committed: the first data file "
+                "begins with it, but the entries end with {last}"
             )
+            self.notes.append(words.format(first=self.state.begin_index, last=self.state.end_index))
         elif self.state.committed_pos <= 0:
             self.notes.append(Text("no committed index: nothing can be read until a leader commits"))
         elif self.state.committed_pos < stop:
@@ -560,13 +548,8 @@ class DLedgerStart(PlainStart):
             if (cut := (end - queue.files.max_offset()) // unit) > 0:
                 self.units_cut[key] = cut
         if self.units_cut:
-            self.notes.append(
-                Text(
-                    "consume queues are cut at {end:,} instead of {stop:,}: 48 bytes too early per entry",
-                    end=self._early_end,
-                    stop=self.data.max_offset(),
-                )
-            )
+            words = Text("consume queues are cut at {end:,} instead of {stop:,}: 48 bytes too early per entry")
+            self.notes.append(words.format(end=self._early_end, stop=self.data.max_offset()))
 
     def _count_skipped(self) -> None:
         """Count the good messages between the last entry and the file in which new entries are appended.

@@ -126,10 +126,8 @@ class StartForecast:
     def caveat(self) -> str:
         """A clause that limits "would start", to be appended to that sentence; may be empty."""
         if self.outside_dledger:
-            return Text(
-                ", but DLedger would have no entries for {messages} in consume queues",
-                messages=many(self.outside_dledger, "message"),
-            )
+            outside = many(self.outside_dledger, "message")
+            return Text(", but DLedger would have no entries for {messages} in consume queues", messages=outside)
         if self.commits_from is not None:
             return Text(
                 ", but no DLedger message can be read until entry {first:,} is appended", first=self.commits_from
@@ -163,21 +161,12 @@ class StartForecast:
                 if self.exit_code is None
                 else Text("exit {exit_code}", exit_code=self.exit_code)
             )
-            return Text(
-                "RocketMQ {version} would not start ({how}): {reason}",
-                version=self.version,
-                how=how,
-                reason=self.reason,
-            )
+            fails = Text("RocketMQ {version} would not start ({how}): {reason}")
+            return fails.format(version=self.version, how=how, reason=self.reason)
         cut, queues = many(sum(self.units_cut.values()), "message"), many(len(self.units_cut), "consume queue")
         if not self.messages_lost and self.units_cut:
-            return Text(
-                "RocketMQ {version} would start and drop {cut} from {queues}{caveat}",
-                version=self.version,
-                cut=cut,
-                queues=queues,
-                caveat=self.caveat,
-            )
+            drops = Text("RocketMQ {version} would start and drop {cut} from {queues}{caveat}")
+            return drops.format(version=self.version, cut=cut, queues=queues, caveat=self.caveat)
         if not self.messages_lost:
             return (
                 Text("RocketMQ {version} would start{caveat}", version=self.version, caveat=self.caveat)
@@ -193,12 +182,8 @@ class StartForecast:
             lost = Text("{lost} (commitlog cut at {stop:,})", lost=lost, stop=self.commitlog_stop)
         if self.units_cut:
             lost = Text("{lost}, and drop {cut} from {queues}", lost=lost, cut=cut, queues=queues)
-        return Text(
-            "RocketMQ {version} would start and lose {lost}{caveat}",
-            version=self.version,
-            lost=lost,
-            caveat=self.caveat,
-        )
+        loses = Text("RocketMQ {version} would start and lose {lost}{caveat}")
+        return loses.format(version=self.version, lost=lost, caveat=self.caveat)
 
     def to_json(self) -> dict[str, Json]:
         """Return the forecast as JSON values, with queues named TOPIC/ID."""

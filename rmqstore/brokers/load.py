@@ -239,15 +239,8 @@ def _batch_queues(store: Store) -> Conflict | None:
     if found is None:
         return None
     topic, queue_id, _ = found
-    return Conflict(
-        Text(
-            "the batch queue {topic}/{id} cannot be loaded beside a RocksDB of queues ({name})",
-            topic=topic,
-            id=queue_id,
-            name=DOUBLE_WRITE,
-        ),
-        _NO_BATCH,
-    )
+    reason = Text("the batch queue {topic}/{id} cannot be loaded beside a RocksDB of queues ({name})")
+    return Conflict(reason.format(topic=topic, id=queue_id, name=DOUBLE_WRITE), _NO_BATCH)
 
 
 def _wrong_settings(rules: BrokerRules, config: BrokerConfig) -> Conflict | None:

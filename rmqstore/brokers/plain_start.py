@@ -159,12 +159,8 @@ class PlainStart:
         if index.obstacle is not None:
             if self.rules.index_failure_is_fatal:
                 return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
-            self.notes.append(
-                Text(
-                    "{reason}: this file and the later ones are ignored",
-                    reason=index.obstacle.reason_text(self.store.root),
-                )
-            )
+            reason = index.obstacle.reason_text(self.store.root)
+            self.notes.append(Text("{reason}: this file and the later ones are ignored", reason=reason))
         if (stopped := self._stopped_after_load()) is not None:
             return stopped
         try:
@@ -203,13 +199,8 @@ class PlainStart:
         self.deleted.extend(loaded.deleted)
         if loaded.ignored:
             names = ", ".join(p.name for p in loaded.ignored[:3])
-            self.notes.append(
-                Text(
-                    "{count} entries of commitlog/ are not loaded, starting with {names}",
-                    count=len(loaded.ignored),
-                    names=names,
-                )
-            )
+            words = Text("{count} entries of commitlog/ are not loaded, starting with {names}")
+            self.notes.append(words.format(count=len(loaded.ignored), names=names))
         if loaded.obstacle is not None:
             return loaded.obstacle
         self.log.files.extend(loaded.files)
@@ -313,15 +304,12 @@ class PlainStart:
             light_in_rocksdb=self._light_in_rocksdb,
         )
         if found is not None:
+            differs = Text(
+                "{topic}/{id} ends at another queue offset in RocksDB than in the files, and {preferred} and "
+                "{assigning} choose different kinds of queues"
+            )
             raise StartFails(
-                Text(
-                    "{topic}/{id} ends at another queue offset in RocksDB than in the files, and {preferred} "
-                    "and {assigning} choose different kinds of queues",
-                    topic=found[0],
-                    id=found[1],
-                    preferred=PREFERRED,
-                    assigning=ASSIGNING,
-                ),
+                differs.format(topic=found[0], id=found[1], preferred=PREFERRED, assigning=ASSIGNING),
                 "CombineConsumeQueueStore currentReadStore not satisfied readable conditions",
                 PROCESS_EXIT,
             )
@@ -505,13 +493,12 @@ class PlainStart:
         Source: DefaultMessageStore#start 4.9.7, `while (true)` around dispatchBehindBytes()
         """
         if self.rules.reput is Reput.CQ_MAX and stop < end:
+            waits = Text(
+                "re-dispatch stops at {stop:,}, before the end of the log at {end:,}, and the start waits for it "
+                "without end"
+            )
             raise StartFails(
-                Text(
-                    "re-dispatch stops at {stop:,}, before the end of the log at {end:,}, and the start waits "
-                    "for it without end",
-                    stop=stop,
-                    end=end,
-                ),
+                waits.format(stop=stop, end=end),
                 "Try to finish doing reput the messages fall behind during the starting",
                 None,
             )
@@ -525,12 +512,8 @@ class PlainStart:
         end = self.log.max_offset()
         begin = min(max(self.checkpoint.confirm_phy_offset, self.log.min_offset()), end)
         if begin < end:
-            self.notes.append(
-                Text(
-                    "messages from {begin:,} on are dispatched once the controller has given the broker a role",
-                    begin=begin,
-                )
-            )
+            words = Text("messages from {begin:,} on are dispatched once the controller has given the broker a role")
+            self.notes.append(words.format(begin=begin))
             self.reader.reput(begin, end, self.queues)
 
     def _more_files(self) -> tuple[SimulatedFiles, ...]:

@@ -339,12 +339,9 @@ class SimpleQueue:
         if last is None:
             return
         if last.wrote - UNIT_SIZE < 0 and self.rules.empty_last_queue_file_is_fatal:
+            empty = Text("consume queue {topic}/{id} ends with an empty file after a full one")
             raise StartFails(
-                Text(
-                    "consume queue {topic}/{id} ends with an empty file after a full one",
-                    topic=self.topic,
-                    id=self.queue_id,
-                ),
+                empty.format(topic=self.topic, id=self.queue_id),
                 "load exception java.lang.IllegalArgumentException",
             )
         if last.wrote >= UNIT_SIZE and self.unit_at(last, last.wrote - UNIT_SIZE)[0] < log_start:

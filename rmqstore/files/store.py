@@ -533,12 +533,9 @@ def recognised(store: S) -> S:
         raise NotReadable(Text("{filename}: permission denied", filename=e.filename)) from None
     other = not_messages(files, path) if store.part in _MAY_BE_OTHERS else ""
     if other:
+        foreign = Text("{path} is not a broker's store: the DLedger log in it contains {other}, not messages")
         raise NotAStore(
-            Text(
-                "{path} is not a broker's store: the DLedger log in it contains {other}, not messages",
-                path=path,
-                other=other,
-            ),
+            foreign.format(path=path, other=other),
             Text("name the storePathRootDir of a broker; nothing here is verified or repaired"),
         )
     if store.part == "":

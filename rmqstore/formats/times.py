@@ -72,13 +72,8 @@ def _epoch(digits: str) -> int:
         return int(digits)
     if len(digits) == 10:
         return int(digits) * 1000
-    raise ValueError(
-        Text(
-            "{digits} has {count} digits: epoch milliseconds have 13, epoch seconds have 10",
-            digits=digits,
-            count=len(digits),
-        )
-    )
+    wrong = Text("{digits} has {count} digits: epoch milliseconds have 13, epoch seconds have 10")
+    raise ValueError(wrong.format(digits=digits, count=len(digits)))
 
 
 def _moment(when: datetime, text: str, zone: tzinfo | None) -> int:

@@ -76,15 +76,7 @@ class Tiling:
     def add(self, run: Run) -> None:
         """Append the next run."""
         if run.start != self.stop or run.stop < run.start:
-            raise ValueError(
-                Text(
-                    "run {kind} [{start}, {stop}) does not follow {end}",
-                    kind=run.kind.name,
-                    start=run.start,
-                    stop=run.stop,
-                    end=self.stop,
-                )
-            )
+            raise ValueError(f"run {run.kind.name} [{run.start}, {run.stop}) does not follow {self.stop}")
         if run.stop == run.start:
             return
         mergeable = run.kind is Kind.RECORDS or (run.kind is Kind.DIRTY and run.cause is Fault.PHYSICAL_OFFSET)
