@@ -7,7 +7,6 @@ import shlex
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -17,6 +16,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DurationType, bytes_text, many, time_text
 from rmqstore.cli.shared.options import command
 from rmqstore.errors import CouldNotCheck, NotAStore, UsageError
+from rmqstore.formats.times import parse_stamp
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -50,10 +50,7 @@ class Journal:
 
     @property
     def made(self) -> int:
-        with contextlib.suppress(ValueError):
-            when = datetime.strptime(self.folder.name[:22], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
-            return round(when.timestamp() * 1000)
-        return 0
+        return parse_stamp(self.folder.name) or 0
 
     @property
     def command(self) -> str:

@@ -640,7 +640,6 @@ def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
 
 def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
     key = one.keys or one.unique_key or " ".join(fits) or title(many(len(one.key_hashes), "hash", "hashes"))
-    time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
     state = "mended" if one.mended and when == "repair" else one.body
     return [
         printable(f"{one.topic}/{one.queue_id}"),
@@ -648,6 +647,6 @@ def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
         "" if one.offset is None else f"{one.offset:,}",
         title(_BODY_WORDS[state]),
         printable(key),
-        "" if time is None else time_text(time),
+        "" if one.time is None else time_text(one.time),
         title(Text("unknown")) if one.consumed_by is None else printable(", ".join(one.consumed_by)),
     ]

@@ -14,6 +14,15 @@ UNITS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86
 _AGO = re.compile(r"-\s*(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)")
 
 
+def parse_stamp(name: str) -> int | None:
+    """Return the time (ms) with which the name of a journal begins, such as `20261123T101500.123456Z`; None without."""
+    try:
+        when = datetime.strptime(name[:22], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return round(when.timestamp() * 1000)
+
+
 def parse_time(text: str, now: float | None = None, zone: tzinfo | None = None) -> int:
     """Parse a time to epoch ms.
 

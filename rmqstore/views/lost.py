@@ -75,6 +75,11 @@ class LostMessage:
     consumed_by: tuple[str, ...] | None = ()
     found: Found | None = None
 
+    @property
+    def time(self) -> int | None:
+        """The store time (ms), by the record or up to 1 s too early by the index; None if nothing shows it."""
+        return self.indexed_time if self.store_timestamp is None else self.store_timestamp
+
     def to_json(self) -> dict[str, Any]:
         """Return the row of `lost --json`."""
         row = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "found"}

@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cached_property
 from typing import Any
 
 from rmqstore.backup.snapshot_store import after_one_pass
@@ -19,15 +17,13 @@ from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store, while_files_expire
-from rmqstore.formats.message import is_filler
-from rmqstore.formats.times import iso_utc
+from rmqstore.formats.times import iso_utc, parse_stamp
 from rmqstore.repair.journal.folder import STATE, JournalFolder, JournalInfo, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.outcome import Before, before
@@ -37,7 +33,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers, jobs_or_default
 from rmqstore.texts import Text
 from rmqstore.views import lookup
-from rmqstore.views.lost import Losses, LostMessage, LostMessages, applied_repairs
+from rmqstore.views.lost import Losses, LostFinder, LostMessage, LostMessages, applied_repairs
 from rmqstore.views.progress import PopProgress, PopState
 from rmqstore.views.usage import Usage, unit_for, usage
 
@@ -63,10 +59,7 @@ class Fates:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._queue = lookup.queue_reader(store)
-
-    @cached_property
-    def _unmarked(self) -> frozenset[int]:
-        return frozenset(repaired_records(self.store).fillers)
+        self._is_filler = LostFinder(store).is_filler
 
     def of(self, topic: str, queue_id: int, queue_offset: int) -> Fate:
         """Return what is at a queue offset now."""
@@ -83,7 +76,7 @@ class Fates:
         found = lookup.by_offset(self.store, unit.offset)
         if found is None or not found.sound:
             return Fate.DAMAGED
-        if is_filler(found.message) or found.offset in self._unmarked:
+        if self._is_filler(found):
             return Fate.FILLER
         same = unit.batch > 1 or found.queue_place == (topic, queue_id, queue_offset)
         return Fate.PRESENT if same else Fate.DAMAGED
@@ -214,7 +207,8 @@ def losses_of_repairs(store: Store, most: int) -> list[RepairLosses]:
 
 def _forecasts(store: Store, verified: Verified, wanted: str) -> Iterator[StartForecast]:
     """Yield the forecasts for all tested versions and the wanted one, except versions that cannot open the store."""
-    versions = sorted({*RUN_VERSIONS, rules_for(wanted or None).version}, key=_by_number)
+    known = {*RUN_VERSIONS, rules_for(wanted or None).version}
+    versions = sorted(known, key=lambda version: [int(part) for part in version.split(".") if part.isdigit()])
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None and verified.misplaced is None else None
     for version in versions:
@@ -222,10 +216,6 @@ def _forecasts(store: Store, verified: Verified, wanted: str) -> Iterator[StartF
             yield simulate_start(store, tiling, version=version, unreadable_rows=verified.unreadable_rows)
         except UsageError:  # no DLedger in this version
             continue
-
-
-def _by_number(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
 
 
 def time_span(report: Report) -> tuple[int, int] | None:
@@ -307,21 +297,12 @@ def _cells(runs: list[Run], fillers: list[int], start: int, stop: int) -> Iterat
             begin = cell
 
 
-_MADE = "%Y%m%dT%H%M%S.%f"
-
-
 @dataclass(frozen=True, slots=True)
 class Concerned:
     """A message that a repair lost or mended, and what the store has in its place today."""
 
     message: LostMessage
     now: Fate
-
-    @property
-    def store_time(self) -> int | None:
-        """The store time (ms), by the record or up to 1 s too early by the index; None if nothing shows it."""
-        one = self.message
-        return one.indexed_time if one.store_timestamp is None else one.store_timestamp
 
     @property
     def is_lost(self) -> bool:
@@ -336,7 +317,7 @@ class Concerned:
             "queue_id": one.queue_id,
             "queue_offset": one.queue_offset,
             "log_offset": one.offset,
-            "stored": None if self.store_time is None else iso_utc(self.store_time),
+            "stored": None if one.time is None else iso_utc(one.time),
             "keys": one.keys,
             "unique_key": one.unique_key,
             "tags": one.tags,
@@ -419,7 +400,7 @@ def incident(store: Store, folder: JournalFolder, report: Report) -> Incident:
         losses,
         [Concerned(one, fates.of(one.topic, one.queue_id, one.queue_offset)) for one in losses.damaged],
         before(plan),
-        _began(folder),
+        parse_stamp(folder.name),
         _ended(folder),
         [name for name in names if name > folder.name],
     )
@@ -429,15 +410,6 @@ def rows(found: Incident) -> Iterator[dict[str, Any]]:
     """Yield the rows of the CSV list: every message that the repair concerns, those that are lost first."""
     for one in sorted(found.messages, key=lambda one: not one.is_lost):
         yield one.to_row()
-
-
-def _began(folder: JournalFolder) -> int | None:
-    """Return when the repair began (ms), from the name of its journal."""
-    try:
-        when = datetime.strptime(folder.name[:22], _MADE).replace(tzinfo=UTC)
-    except ValueError:
-        return None
-    return round(when.timestamp() * 1000)
 
 
 def _ended(folder: JournalFolder) -> int | None:

@@ -207,8 +207,7 @@ def named(one: LostMessage) -> list[Html]:
 
 def stored(one: LostMessage) -> Html:
     """Return when a message was stored, as far as that is known."""
-    time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
-    return shown("" if time is None else time_text(time))
+    return shown("" if one.time is None else time_text(one.time))
 
 
 def consumers(one: LostMessage) -> Html:

@@ -48,9 +48,8 @@ def lost_lines(store: Path, lost: MissingMessage, width: int) -> Iterator[str]:
     yield detail(Text("was in"), where)
     if log:
         yield Placed("{value}{log}", value=" " * 15, log=log)
-    time = one.indexed_time if one.store_timestamp is None else one.store_timestamp
-    if time is not None:
-        yield detail(Text("stored"), time_text(time, exact=one.store_timestamp is not None))
+    if one.time is not None:
+        yield detail(Text("stored"), time_text(one.time, exact=one.store_timestamp is not None))
     for name, value in (("keys", one.keys), (Text("unique id"), one.unique_key), ("tags", one.tags)):
         if value:
             yield detail(name, printable(value))
