@@ -169,6 +169,17 @@ class RepairedLog:
                 if len(columns):
                     yield columns
 
+    def records(self, start: int, stop: int) -> Iterator[Columns]:
+        """Yield the records in [start, stop) of one file (global offsets); a record or its damage begins at `start`."""
+        file = self.queue.find(start)
+        if file is None or stop > min(file.stop, self.end):
+            return
+        at, end = start - file.start, stop - file.start
+        options = ScanOptions(crc=False)
+        for run in scan_file(file, start=at, stop=end, body_offset=self.body_offset, exact=True, options=options):
+            if run.kind is Kind.RECORDS and run.columns is not None and run.stop <= stop:
+                yield run.columns
+
     # --- the files --------------------------------------------------------------------------------------------------
 
     def _start_of(self, path: Path) -> int:

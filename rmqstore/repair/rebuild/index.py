@@ -18,7 +18,7 @@ from rmqstore.append.index import IndexFileBuilder
 from rmqstore.checks.beside.index import check_index, indexes_tags
 from rmqstore.checks.index.catalog import IndexFile
 from rmqstore.checks.index.keys import KeyReader
-from rmqstore.checks.index.tally import Contradicted
+from rmqstore.checks.index.tally import Contradicted, IndexTally
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings
@@ -31,10 +31,11 @@ from rmqstore.formats import index
 from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.repaired_log import RepairedLog
+from rmqstore.repair.repaired_log import RepairedLog, Span
 from rmqstore.repair.unrepaired import contradicted_messages
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, leading
+from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text
 
 WHY = Text("rebuilt from the keys of the log's messages")
@@ -74,7 +75,8 @@ class IndexRebuild:
         self.logs = verified.logs
         self.folder = self.store.root / "index"
         self.end = max((v.end for v in views), default=0)
-        self.catalog = check_index(self.store, Findings(keep=0))
+        known = verified.index if not verified.report.live else None
+        self.catalog = known if known is not None else check_index(self.store, Findings(keep=0))
         config = self.store.config
         self.slots, self.units = index_sizes(self.store) or (config.int("maxHashSlotNum"), config.int("maxIndexNum"))
         found = contradicted_messages(verified, views)
@@ -95,7 +97,7 @@ class IndexRebuild:
         if everything or counted > len(listed):
             return names
         bad = {f.file for f in listed if f.file}
-        spans = [span for view in self.views for span in view.written]
+        spans = [span for view in self.views for span in view.written if not self._has_its_entries(view, span)]
         spans += [(at, at + 1) for at in self.forgotten]
         spans += [
             (int(f.facts["first_offset"] or 0), int(f.facts["last_offset"] or 0) + 1)
@@ -110,6 +112,22 @@ class IndexRebuild:
             if file.last and (touched or file.end_phy_offset >= self.end):
                 bad.add(file.name)
         return bad & names
+
+    def _has_its_entries(self, view: RepairedLog, span: Span) -> bool:
+        """Return whether a range that steps write is in one damaged record, and its entries are right after them.
+
+        That is much faster than building its file again, and true for most mended records.
+        """
+        run = view.result.tiling.find(span[0])
+        if run is None or run.kind is not Kind.DIRTY or run.count != 1 or span[1] > run.stop:
+            return False
+        columns = next(view.records(run.start, run.stop), None)
+        if columns is None:
+            return False
+        table, tally = QueueTable(), IndexTally()
+        keys = KeyReader(table).keys(columns, table.of(columns))
+        self.catalog.check(run.start, run.stop, keys, tally)
+        return tally == IndexTally()
 
     def plan(self) -> None:
         """Add the steps for the files that may be wrong; with `everything`, a store without files gets all."""

@@ -15,6 +15,7 @@ from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import HEAD
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.rebuild.index import IndexFileRun, IndexRebuild
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from tests import damage
 from tests.checks.looks import records
@@ -69,6 +70,30 @@ def test_an_index_that_is_gone_is_made_with_the_configured_sizes(tmp_path: Path)
     shutil.rmtree(store / "index")
     apply(rebuild_of(store, "index", BrokerConfig.read(conf).given))
     assert sorted(file_bytes(store, "index").values()) == before
+
+
+@pytest.mark.parametrize("length", [1, 40])
+def test_an_index_file_is_built_again_only_if_a_repaired_record_changes_its_entries(
+    length: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[IndexFileRun] = []
+    build = IndexRebuild._segment
+
+    def noted(work: IndexRebuild, files: IndexFileRun, tag_keys: bool) -> None:
+        built.append(files)
+        build(work, files, tag_keys)
+
+    monkeypatch.setattr(IndexRebuild, "_segment", noted)
+    store = copy_store("5.4.0-clean", tmp_path)
+    record = records(store)[20]
+    body = record.at + HEAD.size
+    damage.flip(record.file, body) if length == 1 else damage.garble(record.file, body, length)
+    plan = plan_of(store)
+    mended = length == 1
+    assert (plan.loss.messages, len(built)) == ((0, 0) if mended else (1, 1))
+    assert any(step.path.startswith("index/") for step in plan.steps) is not mended
+    apply(plan)
+    assert not counts_of(store)
 
 
 def test_the_dledger_index_is_byte_for_byte_dledgers(tmp_path: Path) -> None:
