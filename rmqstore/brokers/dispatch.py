@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -191,8 +192,9 @@ class Queues:
         trees = [self.root / name for name in ("consumequeue", "batchconsumequeue")]
         out = {tree for tree in trees if self._files.has_entry(tree) and not self._files.is_directory(tree)}
         topics = [entry for tree in trees for entry in self._files.list(tree)]
-        inside = [entry for topic in topics if topic.directory for entry in self._files.list(topic.path)]
-        return frozenset(out | {entry.path for entry in (*topics, *inside) if not entry.directory})
+        for entries in chain([topics], (self._files.list(topic.path) for topic in topics if topic.directory)):
+            out.update(entry.path for entry in entries if not entry.directory)
+        return frozenset(out)
 
     def _stops(self, queue: SimpleQueue | BatchQueue) -> bool:
         """Return whether dispatch has stopped, because no file can be created for this queue or an earlier one."""

@@ -174,6 +174,8 @@ def java_order(name: str) -> bytes:
 class SimulatedFiles:
     """The mapped files of one queue, changed in memory as a start would change them on disk."""
 
+    __slots__ = ("created", "deleted", "directory", "file_size", "files")
+
     def __init__(self, directory: Path, file_size: int, files: list[SimulatedFile] | None = None) -> None:
         self.directory = directory
         self.file_size = file_size

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -54,7 +53,7 @@ class FileBegin(NamedTuple):
     last_size: int = 0
 
 
-RecoveredFiles = dict[Path, FileBegin]
+RecoveredFiles = dict[str, FileBegin]  # by path: `Path` objects are larger
 
 
 def _units(at: int, raw: bytes) -> Units:
@@ -64,6 +63,21 @@ def _units(at: int, raw: bytes) -> Units:
 
 class SimpleQueue:
     """One consume queue of a simulated broker."""
+
+    __slots__ = (
+        "_begins",
+        "_kept",
+        "_recovered",
+        "_shifted",
+        "dispatched",
+        "files",
+        "keeps_units",
+        "max_physic_offset",
+        "min_logic_offset",
+        "queue_id",
+        "rules",
+        "topic",
+    )
 
     def __init__(
         self, topic: str, queue_id: int, files: SimulatedFiles, rules: BrokerRules, recovered: RecoveredFiles
@@ -167,9 +181,10 @@ class SimpleQueue:
         self.files.recover(self._valid_bytes)
 
     def _valid_bytes(self, file: SimulatedFile) -> int:
-        found = self._begins.get(file.path)
+        path = str(file.path)
+        found = self._begins.get(path)
         if found is None:
-            found = self._begins[file.path] = self._begin_of(file)
+            found = self._begins[path] = self._begin_of(file)
         if found.valid:
             self.max_physic_offset = self._address(found.last, found.last_size)
         self._recovered = (file, found.greatest) if found.valid else None
@@ -396,9 +411,9 @@ class SimpleQueue:
         if file is None:
             return 0
         count = 0
-        at = file.wrote
+        at, block = file.wrote, UNIT_SIZE  # mostly there is none
         while at + UNIT_SIZE <= self.files.file_size:
-            raw = self.files.read(file, min(_FIRST_BLOCK, self.files.file_size - at), at)
+            raw = self.files.read(file, min(block, self.files.file_size - at), at)
             raw = raw[: len(raw) // UNIT_SIZE * UNIT_SIZE]
             if not raw:
                 break
@@ -408,7 +423,7 @@ class SimpleQueue:
             count += n
             if n < len(ok):
                 break
-            at += len(raw)
+            at, block = at + len(raw), _FIRST_BLOCK
         return count
 
 

@@ -74,9 +74,18 @@ class Starts:
         found = next((forecast for asked, forecast in self._known if asked.are_those_of(rules)), None)
         if found is None:
             asked = _AskedRules(rules)
-            found = self._simulate(cast("BrokerRules", asked))
+            found = self._sharing(self._simulate(cast("BrokerRules", asked)))
             self._known.append((asked, found))
         return replace(found, version=rules.version, evidence=rules.evidence)
+
+    def _sharing(self, new: StartForecast) -> StartForecast:
+        """Return a forecast with the tables of an earlier one where they are equal: they have a row for each queue."""
+        for _, known in self._known:
+            if new.queue_ends == known.queue_ends:
+                new = replace(new, queue_ends=known.queue_ends)
+            if new.units_put == known.units_put:
+                new = replace(new, units_put=known.units_put)
+        return new
 
     def _simulate(self, rules: BrokerRules) -> StartForecast:
         store, config = self._store, self._config

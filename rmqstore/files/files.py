@@ -395,14 +395,14 @@ LOCAL = LocalFiles()
 
 
 _SHORT = 4096
-_MOST = 64 << 20
+_MOST = 4096
 
 
 class RememberedFiles(Files):
-    """The files of `files`; listed directories, examined paths and short reads are kept.
+    """The files of `files`; the first listed directories, examined paths and short reads are kept.
 
     So that the simulated starts of many versions, which read the same units and settings, cost little more than one.
-    `_SHORT`: bytes of the longest read that is kept; `_MOST`: bytes kept in all.
+    `_SHORT`: bytes of the longest read that is kept; `_MOST`: directories, paths and reads that are kept.
     """
 
     def __init__(self, files: Files) -> None:
@@ -410,27 +410,30 @@ class RememberedFiles(Files):
         self._listed: dict[Path, list[DirEntry]] = {}
         self._examined: dict[Path, DirEntry | None] = {}
         self._read: dict[tuple[Path, int, int], bytes] = {}
-        self._kept = 0
 
     def list(self, directory: Path) -> list[DirEntry]:
         known = self._listed.get(directory)
         if known is None:
-            known = self._listed[directory] = self._files.list(directory)
+            known = self._files.list(directory)
+            if len(self._listed) < _MOST:
+                self._listed[directory] = known
         return known.copy()
 
     def stat(self, path: Path) -> DirEntry | None:
-        if path not in self._examined:
-            self._examined[path] = self._files.stat(path)
-        return self._examined[path]
+        if path in self._examined:
+            return self._examined[path]
+        found = self._files.stat(path)
+        if len(self._examined) < _MOST:
+            self._examined[path] = found
+        return found
 
     def read_at(self, path: Path, size: int, at: int) -> bytes:
         place = path, size, at
         known = self._read.get(place)
         if known is None:
             known = self._files.read_at(path, size, at)
-            if len(known) <= _SHORT and self._kept < _MOST:
+            if len(known) <= _SHORT and len(self._read) < _MOST:
                 self._read[place] = known
-                self._kept += _SHORT
         return known
 
     def open(self, path: Path) -> OpenFile:

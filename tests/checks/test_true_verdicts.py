@@ -330,7 +330,7 @@ def test_a_look_lists_each_queue_directory_once(tmp_path: Path, monkeypatch: pyt
     opened = UnitFiles.queue
 
     def count(self: UnitFiles, topic: str, queue_id: int) -> object:
-        if (topic, queue_id) not in self._open:
+        if (topic, queue_id) not in self._kept:
             listed.append(f"{topic}/{queue_id}")
         return opened(self, topic, queue_id)
 

@@ -6,9 +6,10 @@ consume queue in bulk. Only what differs is examined one by one. The result cons
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from array import array
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -28,6 +29,7 @@ WINDOW = 1 << 18
 KEPT = 10_000
 EDGE = 64  # records of a stretch whose log offsets are kept
 SHIFT = 4096  # units: how far from its index a unit is searched
+T = TypeVar("T")
 
 
 class StoredUnits(Protocol):
@@ -94,8 +96,17 @@ class QueueRun:
 
     first: int
     stop: int
-    at: list[int]
+    at: array[int]
     last_at: int
+
+
+def _longer(known: Sequence[T], more: Sequence[T]) -> Sequence[T]:
+    """Return `known` with more elements; a list is extended in place."""
+    if not more:
+        return known
+    out = known if isinstance(known, list) else list(known)
+    out.extend(more)
+    return out
 
 
 UnitAt = Callable[[int], int | None]
@@ -119,13 +130,14 @@ class QueuePart:
     messages: int = 0
     stretches: list[QueueRun] = field(default_factory=list)
     accounted: list[tuple[int, int]] = field(default_factory=list)
-    outliers: list[Outlier] = field(default_factory=list)
-    restarts: list[int] = field(default_factory=list)  # offsets of records where the queue restarted at 0
-    gaps: list[QueueGap] = field(default_factory=list)
-    repeats: list[tuple[int, int]] = field(default_factory=list)  # (offset of the record, queue offset)
+    # most queues have nothing of these: empty lists of 20,000 queues would be 7 MB
+    outliers: Sequence[Outlier] = ()
+    restarts: Sequence[int] = ()  # offsets of records where the queue restarted at 0
+    gaps: Sequence[QueueGap] = ()
+    repeats: Sequence[tuple[int, int]] = ()  # (offset of the record, queue offset)
     repeat_count: int = 0
-    missing: list[Missing] = field(default_factory=list)
-    shifted: list[Shifted] = field(default_factory=list)
+    missing: Sequence[Missing] = ()
+    shifted: Sequence[Shifted] = ()
 
     def add_stretch(self, new: QueueRun) -> None:
         """Append records, joined to the last stretch if their queue offsets continue it."""
@@ -209,35 +221,36 @@ class QueuePart:
 
     def follow(self, new: QueuePart) -> None:
         """Append the queue's part in the next log; both have been judged."""
-        self._stretch(QueueRun(new.first, new.next, [new.first_at], new.last_at))
+        self._stretch(QueueRun(new.first, new.next, array("q", [new.first_at]), new.last_at))
         self.last_at = new.last_at
-        self.gaps.extend(new.gaps)
-        self.outliers.extend(new.outliers)
-        self.restarts.extend(new.restarts)
-        self.repeats.extend(new.repeats)
+        self.gaps = _longer(self.gaps, new.gaps)
+        self.outliers = _longer(self.outliers, new.outliers)
+        self.restarts = _longer(self.restarts, new.restarts)
+        self.repeats = _longer(self.repeats, new.repeats)
         self.repeat_count += new.repeat_count
         self.extend(new)
 
     def _outlier(self, got: int, at: int, *, replaces: bool) -> None:
         """Note a record with queue offset `got`, though its neighbours leave only the next offset, or none at all."""
         if len(self.outliers) < KEPT:
-            self.outliers.append(Outlier(self.next if replaces else None, got, at))
+            self.outliers = _longer(self.outliers, [Outlier(self.next if replaces else None, got, at)])
         self.next += replaces
 
     def _stretch(self, new: QueueRun) -> None:
         first, stop = new.first, new.stop
         if first > self.next:
             if len(self.gaps) < KEPT:
-                self.gaps.append(QueueGap(self.next, first, self.last_at, new.at[0]))
+                self.gaps = _longer(self.gaps, [QueueGap(self.next, first, self.last_at, new.at[0])])
         elif first == 0 and self.next > 0:
             if len(self.restarts) < KEPT:
-                self.restarts.append(new.at[0])
+                self.restarts = _longer(self.restarts, [new.at[0]])
             self.next = stop
         elif first < self.next:
             count = min(stop, self.next) - first
             self.repeat_count += count
             room = max(0, KEPT - len(self.repeats))
-            self.repeats.extend((at, first + i) for i, at in enumerate(new.at[: min(count, room)]))
+            repeats = [(at, first + i) for i, at in enumerate(new.at[: min(count, room)])]
+            self.repeats = _longer(self.repeats, repeats)
         self.next = max(self.next, stop)
 
     def add_accounted(self, start: int, stop: int) -> None:
@@ -253,7 +266,7 @@ class QueuePart:
         if last is not None and last.stop == new.start and last.last_at < new.first_at:
             last.stop, last.last_at = new.stop, new.last_at
         else:
-            self.missing.append(new)
+            self.missing = _longer(self.missing, [new])
 
     def add_shifted(self, new: Shifted) -> None:
         """Append shifted units, joined to the last ones if they continue them with the same shift."""
@@ -261,7 +274,7 @@ class QueuePart:
         if last is not None and last.stop == new.start and last.by == new.by:
             last.stop = new.stop
         else:
-            self.shifted.append(new)
+            self.shifted = _longer(self.shifted, [new])
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,7 +339,7 @@ class QueueComparison:
         if self.keep:
             self.kept.append(UnitRows.of(laid, stretches))
         for name, first, a, b in stretches:
-            at = laid.offset[a : min(b, a + EDGE)].tolist()
+            at = array("q", laid.offset[a : min(b, a + EDGE)].tobytes())
             part = self.parts.get(name)
             if part is None:
                 part = self.parts[name] = QueuePart(first, -1, at[0], at[0])

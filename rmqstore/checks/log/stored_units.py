@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
 
-_OPEN_QUEUES = 4096
+_KEPT_QUEUES = 4096
+_KEPT_PAGES = 1024
 Settings = tuple[tuple[str, str], ...]
 Run = tuple[bytes, Path, Settings]
 T = TypeVar("T")
@@ -95,15 +96,17 @@ def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
 
 
 class UnitFiles:
-    """Units of consume queues by index. The listings of recently used queues are cached.
+    """Units of consume queues by index. The listings of the first `_KEPT_QUEUES` queues are kept.
 
-    `ahead`: read a page of a queue at a time, because each of many small log files has few messages of a queue.
+    Each window of the log uses all queues in turn, so a cache that replaces the oldest would never have the next one.
+    `ahead`: read a page of a queue at a time, and keep the pages of the first `_KEPT_PAGES` queues, because each of
+    many small log files has few messages of a queue.
     """
 
     def __init__(self, store: Store, *, ahead: bool = False) -> None:
         self.store = store
         self._ahead: dict[tuple[str, int], tuple[int, bytes]] | None = {} if ahead else None
-        self._open: OrderedDict[tuple[str, int], MappedFileQueue] = OrderedDict()
+        self._kept: dict[tuple[str, int], MappedFileQueue] = {}
 
     @cached_property
     def _rows(self) -> RocksDBQueues | None:
@@ -111,8 +114,7 @@ class UnitFiles:
 
     def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
         """Return the files of a queue; empty if the topic cannot be the name of a directory."""
-        key = (topic, queue_id)
-        found = self._open.get(key)
+        found = self._kept.get((topic, queue_id))
         if found is None:
             if self.store.reads_rows(topic) and self._rows is not None:
                 found = self._rows.queue(topic, queue_id)
@@ -120,13 +122,8 @@ class UnitFiles:
                 found = MappedFileQueue(topic, [], UNIT_SIZE, [])
             else:
                 found = self.store.consume_queue(topic, queue_id).queue
-            self._open[key] = found
-            if len(self._open) > _OPEN_QUEUES:
-                old, _ = self._open.popitem(last=False)
-                if self._ahead is not None:
-                    self._ahead.pop(old, None)
-        else:
-            self._open.move_to_end(key)
+            if len(self._kept) < _KEPT_QUEUES:
+                self._kept[topic, queue_id] = found
         return found
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> UnitArray:
@@ -137,7 +134,8 @@ class UnitFiles:
         at = (first - start) * UNIT_SIZE
         if at < 0 or at + count * UNIT_SIZE > len(raw):
             at, raw = 0, self._read(topic, queue_id, first, _AHEAD)
-            self._ahead[topic, queue_id] = first, raw
+            if len(self._ahead) < _KEPT_PAGES or (topic, queue_id) in self._ahead:
+                self._ahead[topic, queue_id] = first, raw
         return consumequeue.UNIT.array(raw[at : at + count * UNIT_SIZE])
 
     def _read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:

@@ -74,7 +74,7 @@ def proved_by_units(part: QueuePart, unit_at: UnitAt) -> Iterator[tuple[int, int
             yield start, stop
 
 
-def _adjoining(shifted: list[Shifted]) -> Iterator[list[Shifted]]:
+def _adjoining(shifted: Sequence[Shifted]) -> Iterator[list[Shifted]]:
     """Yield the shifted ranges of units, with adjacent ones as a group."""
     group: list[Shifted] = []
     for one in sorted(shifted, key=lambda s: s.start):
@@ -287,7 +287,7 @@ class FramedRecords:
                         if unit[0] in self.fixes:
                             self.fixes[unit[0]].proofs.add(DamagedPart.OFFSET)
             if mended & set(part.restarts):  # the queue did not restart there: it is rebuilt as one
-                part.restarts[:] = [at for at in part.restarts if at not in mended]
+                part.restarts = [at for at in part.restarts if at not in mended]
 
     def _strangers(self) -> None:
         """Put records with a damaged TOPIC or QUEUEID where only one queue lacks them."""
