@@ -26,6 +26,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT
@@ -33,6 +34,7 @@ from rmqstore.brokers.mapped_files import Obstacle, java_long
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import BATCH_CQ, config_bytes, config_object, configured_types
+from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import (
     DOUBLE_WRITE,
@@ -46,6 +48,7 @@ from rmqstore.files.store_queues import (
     rocksdb_place,
 )
 from rmqstore.formats import index
+from rmqstore.formats.configuration import JsonReader
 from rmqstore.formats.timer import snapshot_position, wheel_size
 from rmqstore.texts import Text
 
@@ -56,6 +59,10 @@ _LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 def batch_topics(store: Store) -> frozenset[str]:
     """Return the topics that a starting broker treats as BatchCQ: only topics.json or its .bak decides."""
+    return store.files.once("batch topics", partial(_batch_topics, store))
+
+
+def _batch_topics(store: Store) -> frozenset[str]:
     types = configured_types(store.files, store.root) or {}
     return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
 
@@ -85,10 +92,7 @@ def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obsta
     reader, files = rules.config_reader, store.files
     for name in names:
         path = store.root / "config" / name
-        if config_object(files, path, reader) is not None:
-            continue
-        backup = path.with_name(name + ".bak")
-        if not config_bytes(files, backup) or config_object(files, backup, reader) is not None:
+        if files.once((path, reader), partial(_is_readable, files, path, reader)):
             continue
         return Obstacle(
             path,
@@ -96,6 +100,13 @@ def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obsta
             f"load {path} failed, and try to load backup file",
         )
     return None
+
+
+def _is_readable(files: Files, path: Path, reader: JsonReader) -> bool:
+    """Return whether a broker can parse a file of config/ or its .bak, or has neither."""
+    backup = path.with_name(path.name + ".bak")
+    parsed = config_object(files, path, reader) is not None
+    return parsed or not config_bytes(files, backup) or config_object(files, backup, reader) is not None
 
 
 HIDDEN = Text(

@@ -293,6 +293,7 @@ _MANY_QUEUES = 1000  # a start recovers each of them
 def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
     """Add the forecast and the verdict to the report of a whole store; `store` has the present names of all files."""
     report, misplaced = verified.report, verified.misplaced
+    note = delay_levels.note(store)  # of this object, whose levels are known
     if options.ranges and not report.live:
         store = store.remembering()
     result = verified.dledger or verified.legacy
@@ -339,7 +340,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if not forecast.starts and report.clean and not report.live:
         facts = {"reason": forecast.reason or "", "broker": forecast.version}
         found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
-    if note := delay_levels.note(store):
+    if note:
         report.notes.append(note)
     if report.live:
         report.notes.append(Text("a broker is running on this store: the forecast is not final"))

@@ -13,10 +13,10 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rmqstore.files.disk import real_path
 from rmqstore.files.reading import next_data, open_regular
@@ -25,6 +25,7 @@ from rmqstore.texts import Text
 _WILL_NEED: int | None = getattr(os, "POSIX_FADV_WILLNEED", None)  # not on every system
 _READ_AHEAD = 1 << 20  # bytes per call; the kernel may ignore what exceeds a device's largest request
 _BLOCK = 1 << 20
+T = TypeVar("T")
 _UNIT = 512  # of st_blocks, bytes, on every file system
 
 
@@ -208,6 +209,10 @@ class Files(ABC):
             return self.stat(path)
         except OSError:
             return None
+
+    def once(self, key: Hashable, found: Callable[[], T]) -> T:
+        """Return what `found` returns. Files that are remembered call it once for a `key`."""
+        return found()
 
     def read_at(self, path: Path, size: int, at: int) -> bytes:
         """Read up to `size` bytes at position `at` of a file; empty if the file is missing or unreadable."""
@@ -410,6 +415,13 @@ class RememberedFiles(Files):
         self._listed: dict[Path, list[DirEntry]] = {}
         self._examined: dict[Path, DirEntry | None] = {}
         self._read: dict[tuple[Path, int, int], bytes] = {}
+        self._once: dict[Hashable, Any] = {}
+
+    def once(self, key: Hashable, found: Callable[[], T]) -> T:
+        if key not in self._once:
+            self._once[key] = found()
+        known: T = self._once[key]
+        return known
 
     def list(self, directory: Path) -> list[DirEntry]:
         known = self._listed.get(directory)
