@@ -206,6 +206,8 @@ def withheld(columns: Columns, number: I64, queues: QueueNames) -> dict[tuple[st
     `number`: each record's queue.
     """
     rows = np.flatnonzero(~is_dispatched(columns.sys_flag) & (columns.queue_offset == 0))
+    if not len(rows):
+        return {}
     found, first = np.unique(number[rows], return_index=True)
     offsets = columns.offset[rows[first]].tolist()
     return {queues.names[n]: at for n, at in zip(found.tolist(), offsets, strict=True)}
