@@ -48,6 +48,7 @@ DISAGREED = (
     ("5.5.1-formats", 7742),
     ("5.5.1-ipv6", 3972210277),
     ("5.5.1-pop", 4009173349),
+    ("5.5.1-slave", 550503426),
     ("5.5.1-trans-rocksdb", 51384303),
 )
 """Seeds with which the tool and the real broker once disagreed."""

@@ -86,6 +86,7 @@ class QueueCheck:
         self.end = max((b for _, b in part.accounted), default=0)  # after the last valid unit, in units
         self.first = min((a for a, _ in part.accounted), default=-1)
         self.pre_blanks: list[tuple[int, int]] = []
+        self._blank_to = 0
         self.expired_to = 0
         self.outlier_units = {o.expected: o for o in part.outliers if o.expected is not None}
         self.outlier_rows = {o.got for o in part.outliers}
@@ -151,6 +152,11 @@ class QueueCheck:
         """Index after the last valid or expired unit."""
         return max(self.end, self.expired_to)
 
+    @property
+    def _next_unit(self) -> int:
+        """Index at which a broker reads on: after the last unit, or after the pre-blanks at the queue's start."""
+        return max(self._readable_end, self._blank_to)
+
     def _check_chunk(self, start: int, units: UnitArray) -> None:
         """Check consecutive units, the first at index `start`, that no message accounts for."""
         offset: I64 = units["commitlog_offset"].astype(np.int64)
@@ -162,11 +168,14 @@ class QueueCheck:
         chunk = _Chunk(start, offset, size, tags, consumequeue.is_unit(offset, size))
         blank: Bool = consumequeue.is_pre_blank(offset, size)
         expired: Bool = chunk.valid & ~blank & (offset < self.logs.min_offset)
-        self.pre_blanks.extend((start + a, start + b) for a, b in _stretches(np.flatnonzero(blank)))
+        for a, b in _stretches(np.flatnonzero(blank)):
+            self.pre_blanks.append((start + a, start + b))
+            if start + a in (self.queue.start // UNIT_SIZE, self._blank_to):
+                self._blank_to = start + b
         if expired.any():
             self.expired_to = max(self.expired_to, start + int(np.flatnonzero(expired)[-1]) + 1)
         rest = np.flatnonzero(used & ~blank & ~expired)
-        is_tail = rest >= self._readable_end - start
+        is_tail = rest >= self._next_unit - start
         for i in rest[~is_tail].tolist():
             self._check_unit(chunk, i)
         self._check_tail(chunk, rest[is_tail])
@@ -175,7 +184,7 @@ class QueueCheck:
         """Check units after the end. A broker reads those that follow it directly; others are ghosts."""
         end = self._readable_end
         for a, b in _stretches(rows):
-            if chunk.start + a == self._readable_end:
+            if chunk.start + a == self._next_unit:
                 good = chunk.valid[a:b]
                 stop = a + leading(good)
                 beyond = chunk.offset[a:stop] + chunk.size[a:stop] > self.logs.wrote
@@ -331,7 +340,7 @@ class QueueCheck:
         if not self.pre_blanks:
             return
         first = self.first
-        if first < 0 and self.expired_to == 0:
+        if first < 0 and self._readable_end == 0:
             a, b = self.pre_blanks[0][0], self.pre_blanks[-1][1]
             self._add(codes.CQ_PRE_BLANK_ONLY, a, b - a, {"units": b - a})
             return
