@@ -307,11 +307,6 @@ class Address:
         return cls(repository, name, snapshot)
 
 
-def is_address(text: str) -> bool:
-    """Return whether a text names a store in a repository."""
-    return _MARK in text
-
-
 def storage_of(repository: str) -> Storage:
     """Return the storage at an address. Errors: UsageError for an unknown kind of storage."""
     scheme, mark, _ = repository.partition("://")

@@ -89,9 +89,7 @@ def _verdict(plan: Plan, later: Outlook | None) -> str:
     filling = later.filling
     sentences = [words]
     if not logs and filling.first_deleted is not None:
-        sentences.append(
-            Text("It removes the next files at {first_deleted}.", first_deleted=time_text(filling.first_deleted))
-        )
+        sentences.append(Text("It removes the next files at {time}.", time=time_text(filling.first_deleted)))
     elif not logs:
         sentences.append(Text("It removes none before {until}.", until=time_text(filling.until)))
     return joined([*sentences, outlook_words(later)], " ")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -110,10 +111,7 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
         options = work.verifying(progress.add, ranges=True)
         look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
         found = incident(look, folder, verified.report)
-    with out.stream() as file:
-        for piece in page(found):
-            file.write(piece.encode("utf-8", "replace"))
-    out.note(Text("report saved to {path}", path=out.path))
+    _write(out, page(found))
     if listed is not None:
         count = write_rows(listed, rows(found))
         out.note(Text("{messages} listed in {list_path}", messages=many(count, "message"), list_path=list_path))
@@ -130,7 +128,10 @@ def write_page(out: Output, found: StoreReport) -> None:
     """Write the page to the output atomically."""
     from rmqstore.cli.html.store_page import page
 
+    _write(out, page(found))
+
+
+def _write(out: Output, pieces: Iterable[str]) -> None:
     with out.stream() as file:
-        for piece in page(found):
-            file.write(piece.encode("utf-8", "replace"))
+        file.writelines(piece.encode("utf-8", "replace") for piece in pieces)
     out.note(Text("report saved to {path}", path=out.path))

@@ -45,12 +45,9 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
         if out.as_json:
             out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
         else:
-            if done.restored:
-                out.lines(
-                    [Text("{store} restored: {steps} undone", store=done.store, steps=many(done.restored, "step"))]
-                )
-            else:
-                out.lines([Text("{store} was already restored", store=done.store)])
+            now, before = Text("{store} restored: {steps} undone"), Text("{store} was already restored")
+            words = now if done.restored else before
+            out.lines([words.format(store=done.store, steps=many(done.restored, "step"))])
     return 0
 
 
@@ -91,10 +88,8 @@ def resume(out: Output, journal: Path, stopped: bool) -> int:
     out.check()
     with out.progress("resume", None, unit=Text("batch")) as progress:
         done = go_on(journal, progress=progress, stopped=stopped)
-    with after_change(
-        Text("the repair is complete"),
-        Text("run `rmqstore verify`, or `{undo_command}`", undo_command=undo_command(done.journal or journal)),
-    ):
+    undo = undo_command(done.journal or journal)
+    with after_change(Text("the repair is complete"), Text("run `rmqstore verify`, or `{undo}`", undo=undo)):
         if out.as_json:
             out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
         else:

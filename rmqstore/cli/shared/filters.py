@@ -102,36 +102,29 @@ def refuse_with_positions(out: Output, selection: Selection) -> None:
 def note_log_offsets(out: Output, selection: Selection) -> None:
     """Warn if --from or --to, which are log offsets for messages, may be meant as queue offsets."""
     if selection.by_queue and (selection.start is not None or selection.stop is not None):
-        out.note(
-            Text(
-                "warning: --from and --to are log offsets here; to use queue offsets, add --what "
-                "consumequeue, which shows the log offset of each message as commitlog_offset"
-            )
+        words = Text(
+            "warning: --from and --to are log offsets here; to use queue offsets, add --what consumequeue, which shows "
+            "the log offset of each message as commitlog_offset"
         )
+        out.note(words)
 
 
 def note_no_message(out: Output, selection: Selection, logs: Iterable[Log], word: str = "message") -> None:
     """Write to stderr that no log has a matching message."""
-    note_no_match(
-        out,
-        word,
-        selection,
-        (Text("{o} offsets {start:,} to {stop:,}", o=o.name, start=o.queue.start, stop=o.queue.stop) for o in logs),
-    )
+    ends = Text("{log} offsets {start:,} to {stop:,}")
+    places = [ends.format(log=one.name, start=one.queue.start, stop=one.queue.stop) for one in logs]
+    note_no_match(out, word, selection, places)
 
 
 def note_no_match(out: Output, word: str, selection: Selection, places: Iterable[str]) -> None:
     """Write to stderr that nothing was found, and what was searched."""
-    wanted = joined(_words(selection))
-    where = joined(places)
+    wanted, where = joined(_words(selection)), joined(places)
+    words = Text("note: no {word} found; searched {where}")
+    if wanted:
+        words = Text("note: no {word} found; searched {where} for {wanted}")
     if not where:
-        out.note(Text("note: no {word} found: the store has no log with any", word=word))
-        return
-    out.note(
-        Text("note: no {word} found; searched {where} for {wanted}", word=word, where=where, wanted=wanted)
-        if wanted
-        else Text("note: no {word} found; searched {where}{wanted}", word=word, where=where, wanted=wanted)
-    )
+        words = Text("note: no {word} found: the store has no log with any")
+    out.note(words.format(word=word, where=where, wanted=wanted))
 
 
 def _words(selection: Selection) -> Iterator[str]:
@@ -173,10 +166,5 @@ def note_unknown_topics(
         if topic not in known:
             near = difflib.get_close_matches(topic, known, 1, 0.5)
             hint = Text("; did you mean {near}?", near=near[0]) if near else ""
-            out.note(
-                Text(
-                    "note: topic {topic!r} has no consume queue and no configuration in this store{hint}",
-                    topic=topic,
-                    hint=hint,
-                )
-            )
+            words = Text("note: topic {topic!r} has no consume queue and no configuration in this store{hint}")
+            out.note(words.format(topic=topic, hint=hint))

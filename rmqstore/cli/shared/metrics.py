@@ -69,9 +69,8 @@ class Metrics:
             self._target.keep_out_of(store)
             self._target.check()
             if path.suffix != ".prom":
-                out.note(
-                    Text("note: the textfile collector ignores {path}: it reads only files named *.prom", path=path)
-                )
+                words = Text("note: the textfile collector ignores {path}: it reads only files named *.prom")
+                out.note(words.format(path=path))
 
     def write(self, samples: Iterable[Sample], exit_code: int) -> None:
         """Write samples, and those that all commands have. Errors: NotReadable, OSError."""

@@ -326,14 +326,8 @@ def _warn_of_another_store(out: Output, store: Path, config: BrokerConfig) -> No
         return
     home, path = real_path(Path(root)), real_path(store)
     if home != path and home not in path.parents:
-        out.note(
-            Text(
-                "warning: {source} is the configuration of {root}, not of {store}",
-                source=config.source,
-                root=root,
-                store=store,
-            )
-        )
+        words = Text("warning: {source} is the configuration of {root}, not of {store}")
+        out.note(words.format(source=config.source, root=root, store=store))
 
 
 def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str) -> None:
@@ -341,7 +335,7 @@ def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str)
     first, behind = values.get(low), values.get(high)
     if isinstance(first, int) and isinstance(behind, int) and first >= behind:
         raise UsageError(
-            Text("{options} must be less than {options2}", options=options[0], options2=options[1]),
+            Text("{low} must be less than {high}", low=options[0], high=options[1]),
             Text("give the smaller one first"),
         )
 

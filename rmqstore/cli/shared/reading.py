@@ -1,7 +1,4 @@
-"""What commands that read share.
-
-Open what a user names as STORE: a directory, a file, or a snapshot in a repository.
-"""
+"""What commands that read share: STORE, which is a directory, a file or a snapshot, and notes on what was skipped."""
 
 from __future__ import annotations
 
@@ -62,9 +59,8 @@ def tell_damage(out: Output, damage: Skipped) -> int:
         what = Text("{places} and {gaps}", places=places, gaps=gaps) if places and gaps else places or gaps
         out.note(Text("warning: {what} ({bytes:,} bytes) skipped:", what=what, bytes=damage.bytes))
         for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
-            out.note(
-                Text("  {queue} {start:,} to {stop:,}: {in_}", queue=queue, start=start, stop=stop, in_=in_words(why))
-            )
+            words = Text("  {queue} {start:,} to {stop:,}: {why}")
+            out.note(words.format(queue=queue, start=start, stop=stop, why=in_words(why)))
         if damage.count > 5 and not out.verbose:
             out.note(Text("  … and {count:,} more (-v)", count=damage.count - 5))
     if damage.shown:
