@@ -149,13 +149,7 @@ class Dispatcher:
         return state
 
     def dispatch(
-        self,
-        topic: TopicName,
-        state: OpenQueue,
-        record: WrittenRecord,
-        *,
-        to_queue: bool = True,
-        to_index: bool = True,
+        self, topic: TopicName, state: OpenQueue, record: WrittenRecord, *, to_queue: bool = True, to_index: bool = True
     ) -> None:
         """Dispatch a record that has been written to the log. Errors: NoSpace."""
         found = read_properties(record.properties)
@@ -191,11 +185,7 @@ class Dispatcher:
         return state.simple
 
     def _to_queue(
-        self,
-        topic: TopicName,
-        state: OpenQueue,
-        record: WrittenRecord,
-        found: Mapping[bytes, bytes],
+        self, topic: TopicName, state: OpenQueue, record: WrittenRecord, found: Mapping[bytes, bytes]
     ) -> None:
         offset, size, queue_offset, store_timestamp, _, text = record
         if topic.text == props.SCHEDULE_TOPIC:  # the tags code is the deliver time (ms)

@@ -153,11 +153,7 @@ class DLedgerMmapFileStore:
         self.directory = directory
         self.member = member or MemberState()
         self.data = WritableMappedFileQueue(
-            files.data or [directory / "data"],
-            files.file_size,
-            read_only=files.read_only,
-            clock=clock,
-            warm=files.warm,
+            files.data or [directory / "data"], files.file_size, read_only=files.read_only, clock=clock, warm=files.warm
         )
         self.index = WritableMappedFileQueue([directory / "index"], files.index_file_size, clock=clock)
         self.begin_index = -1

@@ -157,11 +157,7 @@ class MessageStore:
             lock.release()
             raise
         self.index = IndexService(
-            root / "index",
-            options.index_slots,
-            options.index_units,
-            clock=clock,
-            full_flushed=self._index_full,
+            root / "index", options.index_slots, options.index_units, clock=clock, full_flushed=self._index_full
         )
         self.dispatcher = Dispatcher(root, options.dispatch, self.index, in_order=options.dledger is not None)
         self._bulk = BulkDispatch(self.dispatcher)
@@ -178,10 +174,7 @@ class MessageStore:
                 DLedgerMmapFileStore(
                     self.root / f"dledger-{options.dledger}",
                     EntryFiles(
-                        options.commitlog_file_size,
-                        data=options.directories,
-                        start=options.start,
-                        warm=options.warm,
+                        options.commitlog_file_size, data=options.directories, start=options.start, warm=options.warm
                     ),
                     member=member,
                     hook=None,  # records are encoded with their final PHYSICALOFFSET
@@ -568,11 +561,7 @@ class MessageStore:
 
 
 def open_writable(
-    path: Path | str,
-    options: StoreOptions | None = None,
-    *,
-    create: bool = False,
-    config: BrokerConfig | None = None,
+    path: Path | str, options: StoreOptions | None = None, *, create: bool = False, config: BrokerConfig | None = None
 ) -> MessageStore:
     """Open a store for appending; use it in a `with` statement.
 

@@ -44,11 +44,7 @@ _AFTER_ALL = 1 << 62
 
 
 def recover(
-    root: Path,
-    log: RecordLog,
-    dispatcher: Dispatcher,
-    checkpoint: StoreCheckpoint,
-    version: str | None = None,
+    root: Path, log: RecordLog, dispatcher: Dispatcher, checkpoint: StoreCheckpoint, version: str | None = None
 ) -> int:
     """Load log, consume queues and index; truncate the log after its last good record; dispatch missing messages.
 

@@ -37,10 +37,7 @@ def is_snapshot_address(path: Path) -> bool:
 
 
 def open_named(
-    path: Path,
-    config: BrokerConfig,
-    parts: frozenset[str] = FOR_READING,
-    time_of: Callable[[str], int] = parse_time,
+    path: Path, config: BrokerConfig, parts: frozenset[str] = FOR_READING, time_of: Callable[[str], int] = parse_time
 ) -> Store:
     """Open a store, or a snapshot: `REPO`, `REPO::NAME`, `REPO::NAME@SNAPSHOT`, `REPO::NAME@TIME`.
 

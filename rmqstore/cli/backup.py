@@ -89,13 +89,7 @@ class How:
 @gathered("kept", KeepOptions)
 @gathered("how", How)
 def backup(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    repository: str,
-    every: float | None,
-    kept: KeepOptions,
-    how: How,
+    out: Output, store: Path, config: BrokerConfig, repository: str, every: float | None, kept: KeepOptions, how: How
 ) -> int:
     """Add a snapshot of a store to a repository, beside a running broker or a stopped one.
 

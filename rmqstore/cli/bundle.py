@@ -40,22 +40,12 @@ _ASK = 1 << 30
     help="Write the archive (tar.gz) to FILE, which must not exist.",
 )
 @click.option(
-    "--around",
-    type=Offset(),
-    metavar="OFFSET",
-    help="Only the log file with this offset, and its neighbours.",
+    "--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset, and its neighbours."
 )
 @click.option("--topic", metavar="NAME", help="Only the queues of this topic, and the log files with its messages.")
 @click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")
-def bundle(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    around: int | None,
-    topic: str | None,
-    whole: bool,
-) -> int:
+def bundle(out: Output, store: Path, config: BrokerConfig, around: int | None, topic: str | None, whole: bool) -> int:
     """Make an anonymous copy of a store that can be shared, as for a bug report.
 
     Files keep their lengths, records their offsets, and all damage remains: verify finds the same problems. Bodies are

@@ -131,12 +131,7 @@ def export(
 
 
 def _write_arrow(
-    out: Output,
-    store: Store,
-    options: ExportOptions,
-    selection: Selection,
-    damage: Skipped,
-    progress: Progress,
+    out: Output, store: Store, options: ExportOptions, selection: Selection, damage: Skipped, progress: Progress
 ) -> int:
     """Write Parquet or Arrow; begin again with more columns when a row needs one. Return the number of messages."""
     from rmqstore.messages.arrow import ArrowRows, SideColumnsMissing, write_file

@@ -111,12 +111,7 @@ class Selected(TypedDict):
 )
 @click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without it, nothing is removed.")
 def journals(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    prune: bool,
-    apply_it: bool,
-    **selected: Unpack[Selected],
+    out: Output, store: Path, config: BrokerConfig, prune: bool, apply_it: bool, **selected: Unpack[Selected]
 ) -> int:
     """List the journals of repairs, newest last: when each was made, what it did, its size, and how to undo it.
 

@@ -58,9 +58,7 @@ class Member:
 @click.option("--self-id", required=True, metavar="ID", help="dLegerSelfId of this node, such as n0.")
 @click.option("--group", metavar="NAME", help="dLegerGroup (default: that of broker.conf, else its brokerName).")
 @click.option(
-    "--peers",
-    metavar="TEXT",
-    help="dLegerPeers, such as n0-h0:40911;n1-h1:40911 (default: from broker.conf).",
+    "--peers", metavar="TEXT", help="dLegerPeers, such as n0-h0:40911;n1-h1:40911 (default: from broker.conf)."
 )
 @click.option(
     "--check-replica",

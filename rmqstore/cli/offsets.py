@@ -83,13 +83,7 @@ class OffsetsOptions:
 @click.option("--restore-bak", is_flag=True, help="Put consumerOffset.json.bak in the place of consumerOffset.json.")
 @applying()
 @gathered("asked", OffsetsOptions)
-def offsets(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    asked: OffsetsOptions,
-    applying: Applying,
-) -> int:
+def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOptions, applying: Applying) -> int:
     """Show the progress of consumer groups in each queue, or change it while the broker is stopped.
 
     For each queue: the offset that the group reads next, how many messages it has not received (lag), the store time of

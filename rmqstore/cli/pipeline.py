@@ -87,9 +87,7 @@ class JobOptions:
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
 @click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes per task (default: 64M; export: 256M).")
 @click.option(
-    "--fillers",
-    is_flag=True,
-    help="export, du, sql: include records that repairs put in the place of lost messages.",
+    "--fillers", is_flag=True, help="export, du, sql: include records that repairs put in the place of lost messages."
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 @gathered("session", Session)
@@ -183,14 +181,7 @@ class _Work:
         if job == "du":
             topics = frozenset(asked.topics)
             wanted = Selection(topics=topics, since=asked.since, until=asked.until, fillers=asked.fillers)
-            return jobs.du(
-                self.spark,
-                self.stores,
-                selection=wanted,
-                split_size=split,
-                tasks=tasks,
-                **where,
-            )
+            return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, tasks=tasks, **where)
         if job == "compare":
             from rmqstore.spark.compare import compare
 

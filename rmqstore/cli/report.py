@@ -31,12 +31,7 @@ if TYPE_CHECKING:
     ),
 )
 @click.option(
-    "-o",
-    "--output",
-    required=True,
-    type=FILE,
-    metavar="FILE",
-    help="Write the page to FILE, which must not exist.",
+    "-o", "--output", required=True, type=FILE, metavar="FILE", help="Write the page to FILE, which must not exist."
 )
 @click.option(
     "--incident",

@@ -181,21 +181,12 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
 )
 @click.argument("target", type=click.Path(path_type=Path), metavar="DIR")
 @click.option(
-    "--role",
-    type=click.Choice(["slave", "controller", "dledger"]),
-    required=True,
-    help="What the new broker will be.",
+    "--role", type=click.Choice(["slave", "controller", "dledger"]), required=True, help="What the new broker will be."
 )
 @click.option("--id", "self_id", metavar="ID", help="With --role dledger: dLegerSelfId of the new broker, such as n2.")
 @broker_option
 def seed(
-    out: Output,
-    store: Path,
-    config: BrokerConfig,
-    target: Path,
-    role: str,
-    self_id: str | None,
-    work: WorkOptions,
+    out: Output, store: Path, config: BrokerConfig, target: Path, role: str, self_id: str | None, work: WorkOptions
 ) -> int:
     """Make a new replica from a live master, so that it need not get the whole log from it.
 

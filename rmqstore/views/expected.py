@@ -207,10 +207,7 @@ def _rank(store: Store, hit: Hit) -> tuple[int, int, int]:
 
 
 def verdicts(
-    store: Store,
-    texts: Collection[str],
-    hits: Mapping[str, Hit],
-    losses: Iterable[tuple[str, Iterable[LostMessage]]],
+    store: Store, texts: Collection[str], hits: Mapping[str, Hit], losses: Iterable[tuple[str, Iterable[LostMessage]]]
 ) -> Iterator[Verdict]:
     """Yield what became of each text, in order.
 

@@ -322,12 +322,7 @@ class _Search:
                 self._read(log, selection, log.queue.start, log.queue.stop, place)
 
     def _read(
-        self,
-        log: Log,
-        selection: Selection,
-        start: int,
-        stop: int,
-        place: tuple[str, int, int] | None = None,
+        self, log: Log, selection: Selection, start: int, stop: int, place: tuple[str, int, int] | None = None
     ) -> set[str]:
         """Read a range of a log, and return the texts found in it."""
         answered: set[str] = set()

@@ -290,12 +290,7 @@ class StoreView(Store):
                 yield StoredMessage(one.message, one.offset, one.fault)
 
     def table(
-        self,
-        topic: Words = (),
-        queue: int | Iterable[int] = (),
-        *,
-        body: bool = True,
-        **filters: Unpack[Filters],
+        self, topic: Words = (), queue: int | Iterable[int] = (), *, body: bool = True, **filters: Unpack[Filters]
     ) -> Table:
         """Return the sound messages as columns, those of `rmqstore export`, for Arrow, pandas and Polars.
 

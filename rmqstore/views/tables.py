@@ -86,12 +86,7 @@ class RecordChunk:
     """A run of records with everything that its Arrow columns need."""
 
     def __init__(
-        self,
-        columns: Columns,
-        piece: Piece,
-        crc_ok: Bool | None,
-        names: NameArrays,
-        options: MessageOptions,
+        self, columns: Columns, piece: Piece, crc_ok: Bool | None, names: NameArrays, options: MessageOptions
     ) -> None:
         self.columns = columns
         self.store = piece.store

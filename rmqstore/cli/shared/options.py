@@ -335,8 +335,7 @@ def _refuse_empty(values: Mapping[str, Any], low: str, high: str, *options: str)
     first, behind = values.get(low), values.get(high)
     if isinstance(first, int) and isinstance(behind, int) and first >= behind:
         raise UsageError(
-            Text("{low} must be less than {high}", low=options[0], high=options[1]),
-            Text("give the smaller one first"),
+            Text("{low} must be less than {high}", low=options[0], high=options[1]), Text("give the smaller one first")
         )
 
 
