@@ -65,12 +65,12 @@ class MemberState:
             )
         if term != self.term:
             raise Refused(
-                Text("the leader's term is {term}, this member's term {term2}", term=term, term2=self.term),
+                Text("the leader's term is {term}, this member's term {own}", term=term, own=self.term),
                 Text("wait for the election"),
             )
         if leader_id != self.leader_id:
             raise Refused(
-                Text("{leader_id} is not the leader; {leader_id2} is", leader_id=leader_id, leader_id2=self.leader_id),
+                Text("{id} is not the leader; {leader} is", id=leader_id, leader=self.leader_id),
                 Text("wait for the election"),
             )
 

@@ -166,21 +166,13 @@ class MessageStore:
 
     def _make_log(self) -> RecordLog:
         options = self.options
-        if options.dledger is not None:
-            member = MemberState(
-                options.dledger, term=options.term, leader_id=options.dledger, vote_leader=options.dledger
-            )
-            return DLedgerLog(
-                DLedgerMmapFileStore(
-                    self.root / f"dledger-{options.dledger}",
-                    EntryFiles(
-                        options.commitlog_file_size, data=options.directories, start=options.start, warm=options.warm
-                    ),
-                    member=member,
-                    hook=None,  # records are encoded with their final PHYSICALOFFSET
-                    clock=self._clock,
-                )
-            )
+        if (own := options.dledger) is not None:
+            member = MemberState(own, term=options.term, leader_id=own, vote_leader=own)
+            data, start = options.directories, options.start
+            files = EntryFiles(options.commitlog_file_size, data=data, start=start, warm=options.warm)
+            home = self.root / f"dledger-{own}"
+            # no hook: records are encoded with their final PHYSICALOFFSET
+            return DLedgerLog(DLedgerMmapFileStore(home, files, member=member, hook=None, clock=self._clock))
         directories = options.directories or (self.root / "commitlog",)
         queue = WritableMappedFileQueue(directories, options.commitlog_file_size, clock=self._clock, warm=options.warm)
         return CommitLog(queue, options.start)

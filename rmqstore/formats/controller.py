@@ -72,7 +72,7 @@ def parse_epoch_file(data: bytes) -> EpochFile:
             faults.append(Text("line {number} is not in order", number=number))
         entries.append(EpochEntry(epoch, start))
     if count is not None and count != len(entries):
-        faults.append(Text("{count} entries instead of {count2}", count=len(entries), count2=count))
+        faults.append(Text("{count} entries instead of {stated}", count=len(entries), stated=count))
     if stored not in (None, CRC_UNCHECKED):
         # like the broker, compute the CRC over the lines rejoined with LF, whatever the line endings were
         computed = body_crc("".join(line + "\n" for line in lines[2:]).encode())
