@@ -9,10 +9,10 @@ import pytest
 
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.formats.message import HEAD, build_message, parse_message
-from rmqstore.repair.salvage.candidates import Kept, is_another_one
+from rmqstore.repair.salvage.candidates import Kept, is_another_one, mend_fields
 from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot
 from rmqstore.repair.salvage.layout import Cell
-from rmqstore.repair.salvage.places import Neighbours
+from rmqstore.repair.salvage.places import Around, Neighbours
 from rmqstore.repair.salvage.solve import Solver
 from tests.planning import look
 from tests.repair.salvaging import Row, rows
@@ -100,3 +100,16 @@ def test_a_sound_record_from_elsewhere_is_another_message(
     message, _ = parse_message(raw)
     assert message is not None
     assert is_another_one(replace(message, body=body), 1000, QueueSlot("T", 0, 7)) is another
+
+
+@pytest.mark.parametrize(("length", "v2"), [(1, False), (127, False), (128, True)])
+def test_a_topic_of_any_length_comes_back_from_its_queue(length: int, v2: bool) -> None:
+    topic, time, host = "T" * length, 1_700_000_000_000, bytes([127, 0, 0, 1, 0, 0, 0, 0])
+    raw = build_message(
+        topic=topic, body=b"body", queue_offset=7, physical_offset=500, born_timestamp=time, store_timestamp=time, v2=v2
+    )
+    at = HEAD.size + 4  # the first byte after the body
+    damaged = raw[:at] + b"\x7e" + raw[at + 1 :]
+    mended = mend_fields(damaged, 500, Expected(QueueSlot(topic, 0, 7), 500, len(raw)), Around(time, host))
+    assert mended is not None
+    assert mended.record == raw
