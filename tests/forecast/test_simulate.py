@@ -182,6 +182,18 @@ def test_sentences_say_what_happens(tmp_path: Path) -> None:
     assert sum(lost.ghost_units.values()) > 0
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_recovery_begins_with_the_last_file_whose_first_message_the_checkpoint_covers(
+    number: int, tmp_path: Path
+) -> None:
+    path, config = clean("5.4.0", tmp_path)
+    abort(path)
+    file = log_files(path)[number]
+    time = HEAD.parse(file.read_bytes())["store_timestamp"] + 3000  # the broker subtracts three seconds
+    (path / "checkpoint").write_bytes(StoreCheckpoint(time, time, time).build())
+    assert simulate_start(open_store(path, config), version="5.4.0").start_file == file.name
+
+
 def test_redispatched_units_are_counted_by_topic(tmp_path: Path) -> None:
     path, config = clean("5.4.0", tmp_path)
     for damage in (no_topic, abort, no_checkpoint_times):
