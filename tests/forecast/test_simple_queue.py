@@ -1,4 +1,4 @@
-"""ConsumeQueue in a simulated start, unit by unit."""
+"""ConsumeQueue and BatchConsumeQueue in a simulated start, unit by unit."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rmqstore.brokers.forecast import StartFails
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues import SimpleQueue
+from rmqstore.brokers.queues import BatchQueue, SimpleQueue
 from rmqstore.brokers.rules import rules_for
 from rmqstore.formats import consumequeue
 
@@ -202,3 +202,25 @@ def test_ghost_units_are_those_left_behind_the_end(tmp_path: Path) -> None:
     q.recover()
     q.truncate(300)
     assert (q.ends, q.ghost_units()) == ((0, 3), 5)
+
+
+@pytest.mark.parametrize(
+    ("log_end", "ends", "highest", "deleted"),
+    [(700, (0, 12), 600, 0), (350, (0, 6), 300, 1), (150, (0, 2), 100, 2), (100, (-1, 0), 99, 3)],
+)
+def test_truncation_of_a_batch_queue_deletes_files_whose_first_unit_is_behind_the_end(
+    log_end: int, ends: tuple[int, int], highest: int, deleted: int, tmp_path: Path
+) -> None:
+    layout = consumequeue.BATCH_UNIT
+    size = 2 * layout.size
+    files = []
+    for number in range(3):
+        path = tmp_path / f"{number * size:020d}"
+        bases = (4 * number, 4 * number + 2)
+        units = (layout.build(commitlog_offset=100 + 50 * n, size=50, base_offset=n, batch_size=2) for n in bases)
+        path.write_bytes(b"".join(units))
+        files.append(SimulatedFile(path, number * size, size))
+    q = BatchQueue("T", 0, SimulatedFiles(tmp_path, size, files))
+    q.recover()
+    q.truncate(log_end)
+    assert (q.ends, q.max_physic_offset, len(q.files.deleted)) == (ends, highest, deleted)
