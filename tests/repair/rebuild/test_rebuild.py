@@ -182,6 +182,20 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
         assert [decision for decision in plan.decisions if decision.startswith(text)]
 
 
+def test_rebuilt_queues_end_with_the_log_as_it_is(tmp_path: Path) -> None:
+    """`recover` would mend the last message, but `rebuild` leaves the log alone, and a broker truncates it there."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    last = rows(store)[-1]
+    damage.flip(last.path, last.at + HEAD.at("body_crc"))
+    topic, queue_id, number = last.slot
+    queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    before = queue.read_bytes()
+    apply(rebuild_of(store, "cq"))
+    at = number * consumequeue.UNIT.size
+    assert any(before[at : at + consumequeue.UNIT.size])
+    assert queue.read_bytes() == before[:at] + bytes(len(before) - at)
+
+
 def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     (store / "checkpoint").unlink()
