@@ -93,6 +93,16 @@ def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path
     assert loss["queues"] == {"Order_11/1": 1}
 
 
+@pytest.mark.parametrize("size", [-300, 90, 65_536, 1 << 30])
+def test_a_unit_that_no_record_after_the_end_can_have_is_no_loss(size: int, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    last = rows(store)[-1]
+    path = store / "consumequeue" / "Order_11" / "0" / f"{0:020}"
+    used = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT.size)
+    damage.overwrite(path, used * UNIT.size, UNIT.build(commitlog_offset=last.offset + last.size, size=size))
+    assert recover("5.4.0-clean", store)["queues"] == {}
+
+
 def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(tmp_path: Path) -> None:
     """Like after a misdirected write, there are other bytes in place of a queue's first unit."""
     store = copy_store("5.4.0-clean", tmp_path)
@@ -109,14 +119,14 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     queue = next(row.slot[:2] for row in reversed(found) if row.slot[0] not in {r.slot[0] for r in hit})
     path = store / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020}"
     used = max(row.slot[2] for row in found if row.slot[:2] == queue) + 1
-    old = UNIT.build(commitlog_offset=hit[2].offset + 11, size=500)  # an old message that overlapped these
-    damage.overwrite(path, used * UNIT.size, old)
+    old = (UNIT.build(commitlog_offset=row.offset + 11, size=100) for row in hit[2:4])  # messages that overlapped these
+    damage.overwrite(path, used * UNIT.size, b"".join(old))
     answer = run_json("recover", str(store), exit_code=1)
     loss, notes = answer["loss"], answer["notes"]
     assert isinstance(loss, dict)
     assert isinstance(notes, list)
     assert loss["queues"] == per_queue(hit)
-    assert any("left over from an earlier log" in str(note) for note in notes)
+    assert any(str(note).startswith("2 units after the end of the log overlap others") for note in notes)
 
 
 def test_a_loss_is_counted_once(tmp_path: Path) -> None:
