@@ -57,6 +57,21 @@ def test_a_flipped_bit_has_exactly_one_code(
     assert counts(store) == expected
 
 
+@pytest.mark.parametrize(
+    ("field", "code", "was", "now"),
+    [
+        ("body_crc", "CL-BODY-CRC", "computed", "stored"),
+        ("physical_offset", "CL-PHYSICAL-OFFSET", "expected", "physical_offset"),
+    ],
+)
+def test_the_finding_has_the_value_and_the_right_one(store: Path, field: str, code: str, was: str, now: str) -> None:
+    record = middle(store)
+    right = record.field(field)
+    record.flip(field, 1)
+    found = {name: value for name, value in facts(look(store), code).items() if name in (was, now)}
+    assert found == {was: right, now: record.field(field)} != {was: right, now: right}
+
+
 @pytest.mark.parametrize("field", ["flag", "born_timestamp", "born_host", "store_host", "reconsume_times"])
 def test_a_bit_that_nothing_else_knows_is_not_guessed_at(store: Path, field: str) -> None:
     middle(store).flip(field)
