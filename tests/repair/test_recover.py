@@ -14,6 +14,7 @@ from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from tests import damage
 from tests.cases.case import locate_record
+from tests.checks.looks import records
 from tests.command import run, run_json
 from tests.planning import counts_of, plan_of
 from tests.stores import BROKER_STORES, FINDINGS, copy_store, meta, write_broker_conf
@@ -175,3 +176,19 @@ def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mou
     assert decision in plan.decisions
     with pytest.raises(Refused, match="is a disk not mounted"):
         apply(plan)
+
+
+@pytest.mark.parametrize(("percent", "asks"), [(9.5, False), (10.5, True)])
+def test_damage_of_more_than_a_tenth_of_the_log_is_a_decision(percent: float, asks: bool, tmp_path: Path) -> None:
+    store = copy_store("498_many", tmp_path)
+    log = records(store)
+    whole = log[-1].offset + log[-1].size
+    left = int(whole * percent / 100)
+    for record in log[100:]:
+        if left < record.size:
+            break
+        damage.zero(record.file, record.at, record.size)
+        left -= record.size
+    brakes = run_json("recover", str(store), "--accept-fillers", exit_code=1)["brakes"]
+    assert isinstance(brakes, list)
+    assert any("of commitlog is damaged" in brake for brake in brakes) is asks
