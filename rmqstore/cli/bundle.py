@@ -91,7 +91,7 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
     names, others, hosts = (counts[name] for name in ("topics_and_groups", "other_texts", "hosts"))
     replaced = Text("{names:,} names of topics and groups, {texts} and {hosts}; bodies are noise")
     texts = replaced.format(names=names, texts=many(others, "other text"), hosts=many(hosts, "host"))
-    paragraphs = [(title(Text("Replaced:")), texts), (title(Text("Kept:")), "; ".join(manifest["kept"]))]
+    paragraphs = [(title(Text("Replaced:")), texts), (title(Text("Kept:")), joined(manifest["kept"], "; "))]
     for one in manifest["left_out"]:
         shown: str = joined(one["names"][:3])
         if one["files"] > 3:
