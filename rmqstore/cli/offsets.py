@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many, parse_time, time_text, title
+from rmqstore.cli.printing.quantities import Time, many, parse_time, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import Applying, applying, command, gathered
 from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
@@ -222,7 +222,7 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
         when = parse_time(target)
     except ValueError as error:
         raise UsageError(
-            Text("--to {target}: {error}", target=target, error=error),
+            Text("--to {why}", why=Time().reason(target, error)),
             Text("give a time, earliest, latest or a queue offset"),
         ) from error
     return positions.at_time(topic, queue_id, when)
@@ -339,7 +339,7 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
     yield ""
     positions = QueuePositions(store)
     for change in changes[:_SHOWN]:
-        old = "none" if change.old is None else f"{change.old:,}"
+        old = Text("none") if change.old is None else f"{change.old:,}"
         what: str = ""
         if change.again:
             what = Text(", {count:,} again", count=change.again)
@@ -355,7 +355,7 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
             words = first if change.skipped else following
             sample = words.format(key=key, time=time_text(found.message.store_timestamp))
         where = Text("{group} in {topic}/{id}", group=change.group, topic=change.topic, id=change.queue_id)
-        move = f"{old} -> {change.new:,}"
+        move = Placed("{old} -> {new:,}", old=old, new=change.new)
         yield Placed("  {where}: {move}{what}{sample}", where=where, move=move, what=what, sample=sample)
     if len(changes) > _SHOWN:
         yield Text("  … and {offsets} (--json lists all)", offsets=many(len(changes) - _SHOWN, "more offset"))

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from rmqstore.cli import lang
+from rmqstore.errors import reason
 from rmqstore.formats import times
 from rmqstore.formats.text import columns as columns
 from rmqstore.formats.text import many as many
@@ -88,7 +89,7 @@ class Time(_Quantity):
 
     def reason(self, text: str, error: Exception) -> str:
         own = isinstance(error, ValueError) and ": " in str(error) and not str(error).startswith("Invalid isoformat")
-        return str(error) if own else super().reason(text, error)
+        return reason(error) if own else super().reason(text, error)
 
 
 class Size(_Quantity):
