@@ -125,6 +125,15 @@ def test_the_first_message_of_a_queue_with_one_other_gets_a_filler_without_any_u
     assert kept == [first.slot, second.slot]
 
 
+def test_a_filler_beside_records_of_an_ipv6_host_has_the_local_one_and_their_port(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-ipv6", tmp_path)
+    row = of_topic(store, "Order_11")[5]
+    assert len(row.message.store_host) == 20
+    damage.garble(row.path, row.at, row.size)
+    apply(store, salvage(store, accept_fillers=True))
+    assert filler_at(store, row).store_host == bytes([127, 0, 0, 1]) + row.message.store_host[16:]
+
+
 def test_filler_carries_a_record_crc_where_its_neighbours_do(tmp_path: Path) -> None:
     store = copy_store("5.4.0-formats", tmp_path)
     row = of_topic(store, "Order_11")[20]
