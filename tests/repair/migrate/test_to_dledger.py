@@ -178,6 +178,12 @@ def _remove_queue(store: Path) -> None:
     shutil.rmtree(store / "consumequeue" / "Order_11" / "1")
 
 
+def _clear_unit(store: Path) -> None:
+    with next((store / "consumequeue" / "Order_11" / "1").iterdir()).open("r+b") as file:
+        file.seek(3 * 20)
+        file.write(bytes(20))
+
+
 @pytest.mark.parametrize(
     ("damage", "code"),
     [
@@ -186,6 +192,7 @@ def _remove_queue(store: Path) -> None:
         (_remove_middle, "CL-MISSING-FILE"),
         (_remove_last, "CQ-BEYOND-LOG"),
         (_remove_queue, "CQ-MISSING-QUEUE"),
+        (_clear_unit, "CQ-MISSING-UNIT"),
     ],
 )
 def test_an_unsound_store_is_sent_to_the_command_that_repairs_it(
@@ -195,7 +202,7 @@ def test_an_unsound_store_is_sent_to_the_command_that_repairs_it(
     damage(store)
     text = _refused(store)
     assert code in text
-    command = "rmqstore rebuild" if code == "CQ-MISSING-QUEUE" else "rmqstore recover"
+    command = "rmqstore rebuild" if code.startswith("CQ-MISSING") else "rmqstore recover"
     assert command in text
 
 
