@@ -42,8 +42,8 @@ int64_t rmqstore_mentions(const uint8_t *buf, int64_t have, int64_t n, const int
         out[i] = 0;
         if (length[i] < 8 || !inside(start[i], length[i], have)) continue;
         const uint8_t *at = buf + start[i], *last = at + length[i] - 8;
-        const uint8_t *end = buf + have;
 #ifdef __SSE2__
+        const uint8_t *end = buf + have;
         const __m128i first = _mm_set1_epi8((char)word), final = _mm_set1_epi8((char)(word >> 56));
         for (; !out[i] && at <= last && end - at >= 23; at += 16) {
             __m128i begins = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)at), first);
