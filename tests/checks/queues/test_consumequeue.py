@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
+from rmqstore.formats.consumequeue import EXT_UNIT
 from tests import damage
 from tests.checks.looks import UNIT, Units, counts, facts, look, records, unit
 from tests.repair.salvaging import rows
@@ -321,3 +322,15 @@ def test_queues_of_another_broker_prove_nothing_about_the_log(tmp_path: Path) ->
     plan = rmqstore.plan_recovery(rmqstore.open(store), verified)
     assert list(plan.decisions) == [WHICH_LOG]
     assert not [step.path for step in plan.steps if step.path.startswith("commitlog")]
+
+
+def test_damage_of_an_extension_and_addresses_without_a_unit_are_located(store: Path) -> None:
+    extension = store / "consumequeue_ext" / "T" / "0" / f"{0:020}"
+    extension.parent.mkdir(parents=True)
+    sound, odd = (EXT_UNIT.build(size=28, bitmap_size=size) + bytes(8) for size in (8, 0))
+    extension.write_bytes((sound + odd).ljust(1000, b"\0"))
+    for number, address in ((3, 0), (4, 7)):
+        offset, size, _ = queue_of(store).read(number)
+        queue_of(store).write(number, unit(offset, size, address - (1 << 63)))
+    found = [(f.code, f.file, f.offset) for f in look(store).findings.listed]
+    assert found == [("CQ-EXT", extension.name, 28), ("CQ-EXT", extension.name, 4 * UNIT)]
