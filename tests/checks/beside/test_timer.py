@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.beside.compaction import check_compaction
-from rmqstore.checks.beside.timer import LogRange, TimerFacts, check_timer
+from rmqstore.checks.beside.timer import LogRange, TimerFacts, check_timer, judge
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
@@ -177,6 +177,13 @@ def test_a_slave_may_know_more_of_the_timer_queue_than_it_has(store_copy: Copy) 
     assert "TM-CHECK" in verify(open_store(store)).findings.counts
     slave = open_store(store, BrokerConfig({"brokerRole": "SLAVE"}))
     assert "TM-CHECK" not in verify(slave).findings.counts
+
+
+@pytest.mark.parametrize(("name", "waiting"), [("5.4.0-formats", 6), ("5.5.1-pop", 30), ("5.4.0-clean", None)])
+def test_messages_that_wait_after_the_next_start_are_counted(name: str, waiting: int | None) -> None:
+    store = opened(name)
+    judged = judge(store, store.timer_log) if store.timer_log is not None else None
+    assert (judged.waiting if judged is not None else None) == waiting
 
 
 @pytest.mark.parametrize("part", ["timerlog", "timerwheel", "config/timercheck"])

@@ -324,6 +324,14 @@ def test_queues_of_another_broker_prove_nothing_about_the_log(tmp_path: Path) ->
     assert not [step.path for step in plan.steps if step.path.startswith("commitlog")]
 
 
+def test_a_missing_unit_is_found_before_a_missing_file(store: Path) -> None:
+    queue_of(store).zero(10)
+    queue_of(store).place(120)[0].unlink()
+    report = look(store)
+    assert report.findings.counts == {"CQ-MISSING-FILE": 1, "CQ-MISSING-UNIT": 1}
+    assert facts(report, "CQ-MISSING-UNIT")["queue_offset"] == 10
+
+
 def test_damage_of_an_extension_and_addresses_without_a_unit_are_located(store: Path) -> None:
     extension = store / "consumequeue_ext" / "T" / "0" / f"{0:020}"
     extension.parent.mkdir(parents=True)

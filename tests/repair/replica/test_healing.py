@@ -12,12 +12,15 @@ import pytest
 
 from rmqstore.checks.verify import problem_counts
 from rmqstore.errors import Refused
+from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.replica.heal import find_offers
+from rmqstore.repair.replica.replica import Replica
 from tests import damage
 from tests.command import run, run_json
-from tests.planning import report_of
+from tests.planning import look, report_of
 from tests.repair.replica.pairs import PAIRS, Pair, damage_place, log_files, plan_healing, restored
 from tests.repair.salvaging import Row, rows
 from tests.repair.trees import CountingDisk, killed_at
@@ -326,6 +329,16 @@ def test_a_record_that_a_witness_contradicts_is_replaced_from_the_replica(name: 
     journal.apply(plan_healing(store, [unpack(name)]))
     assert log_files(store) == whole
     assert not problem_counts(report_of(store))
+
+
+def test_an_offer_counts_the_damaged_places_and_their_bytes(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    found = rows(store)
+    hit = found[20], found[200], found[201]
+    for row in hit:
+        damage.garble(row.path, row.at, row.size)
+    offers = find_offers(*look(store), [Replica("backup", open_store(unpack("4.9.7-clean")))]).offers
+    assert [(offer.places, offer.bytes) for offer in offers] == [(2, sum(row.size for row in hit))]
 
 
 def test_a_slave_is_healed_from_its_master_with_nothing_cut(tmp_path: Path) -> None:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.log.queue_parts import QueuePart, Shifted
+from rmqstore.checks.log.queue_parts import QueueGap, QueuePart, Shifted
 from rmqstore.formats.message import HEAD
+from rmqstore.repair.salvage.evidence import fits_queue
 from rmqstore.repair.salvage.framed import proved_by_units
 from tests import damage
 from tests.command import run_json
@@ -54,6 +55,21 @@ def test_units_prove_queue_offsets_if_they_point_forward_from_the_unit_before_to
 ) -> None:
     part = QueuePart(0, 5, 100, 500, accounted=[(0, 5)], shifted=[Shifted(2, 4, 8)])
     assert list(proved_by_units(part, dict(enumerate((at, 0) for at in offsets)).get)) == proved
+
+
+@pytest.mark.parametrize(
+    ("number", "offset", "fits"),
+    [
+        *((4, 900, True), (4, 1100, False)),  # before the first message
+        *((20, 2100, True), (20, 1900, False)),  # after the last one
+        *((8, 1300, True), (9, 1600, False), (12, 1300, False)),  # in the gap, after it in the log, and in the queue
+    ],
+)
+def test_a_queue_offset_is_free_before_the_first_message_after_the_last_and_in_gaps(
+    number: int, offset: int, fits: bool
+) -> None:
+    gap = QueueGap(expected=8, got=10, before=1200, at=1500)
+    assert fits_queue(QueuePart(5, 20, 1000, 2000, gaps=[gap]), number, offset) is fits
 
 
 @pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)
