@@ -11,15 +11,17 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.checks.beside.directory import journal_state
-from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Fillers
 from rmqstore.files.mapped_file_queue import file_name_to_offset, message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
 from rmqstore.scan.columns import NOTHING, Repaired
+
+if TYPE_CHECKING:
+    from rmqstore.checks.log.logs import Logs
 
 _LIMIT = 256 << 20  # bytes; a plan keeps large contents in separate files
 _DONE = "done"

@@ -14,11 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
@@ -36,6 +35,9 @@ from rmqstore.views.dump.messages import Job, Skipped, read_messages
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.lookup import Found, Indexed, KeyIndex, entries_at
 from rmqstore.views.progress import PopProgress
+
+if TYPE_CHECKING:
+    from rmqstore.checks.verify import Verified
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
 _NAME_DIGITS = 17

@@ -22,12 +22,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange, QueueState
 from rmqstore.errors import about
@@ -65,6 +64,9 @@ from rmqstore.formats.configuration import (
 from rmqstore.formats.properties import SCHEDULE_TOPIC, is_lmq, is_system_topic
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
+
+if TYPE_CHECKING:
+    from rmqstore.checks.log.logs import Logs
 
 JSON_FILES = (
     "topics.json",
