@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.files.files import RememberedFiles
+from rmqstore.files.files import LOCAL, RememberedFiles
 from tests.files.memory_files import MemoryFiles
 from tests.stores import unpack
 
@@ -31,3 +31,19 @@ def test_a_long_read_is_not_kept(tmp_path: Path) -> None:
     assert under.calls["open", "long"] == 2
     assert files.read_at(tmp_path / "missing", 1, 0) == b""
     assert files.stat(tmp_path / "missing") is None
+
+
+def test_what_was_found_under_a_key_is_not_found_again() -> None:
+    found: list[str] = []
+
+    def find() -> str:
+        found.append("found")
+        return f"{len(found)}"
+
+    remembered = RememberedFiles(LOCAL)
+    assert [remembered.once("key", find), remembered.once("key", find), remembered.once("other", find)] == [
+        "1",
+        "1",
+        "2",
+    ]
+    assert LOCAL.once("key", find) == "3"
