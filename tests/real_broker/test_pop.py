@@ -46,6 +46,17 @@ def consume(broker: WholeBroker, count: int, *, invisible: int) -> list[PoppedMe
     return received
 
 
+def place(message: PoppedMessage) -> tuple[str, int, int]:
+    """Return the record of a message: kind of its topic, queue and offset.
+
+    A broker delivers at least once. After a clean stop it delivers no record twice, but it may return a message twice,
+    as two records of the retry topic: TimerMessageStore#shutdown saves its position before its threads end, so that the
+    next start can put the last check points into the revive log again, and PopReviveService#consumeReviveMessage joins
+    copies only if it reads them together (5.5.1).
+    """
+    return message.handle.split(" ")[4], message.queue_id, message.queue_offset
+
+
 def acknowledge(broker: WholeBroker, messages: list[PoppedMessage]) -> None:
     with PopClient(broker.address, GROUP, TOPIC) as client:
         for one in messages:
@@ -103,15 +114,15 @@ def test_what_is_delivered_again_after_a_restart(
         while (found := consume(again, len(sent), invisible=120_000)) or time.monotonic() < due:
             acknowledge(again, found)
             received += found
-    times = Counter(one.keys for one in received)
+    again_received = {one.keys for one in received}
     known = {keys for keys, answer in said.items() if answer is not None}
-    assert {keys for keys in known if said[keys]} == times.keys() & known
+    assert {keys for keys in known if said[keys]} == again_received & known
     if conf is LOG and not killed:  # otherwise a start has both the check points and an older offset
-        assert max(times.values()) == 1
+        assert [found for found, count in Counter(map(place, received)).items() if count > 1] == []
     if conf is LOG:
         assert known == set(sent)
     else:  # the KV service deletes the row of an acknowledged message, and nothing else tells
-        assert not times.keys() - known
+        assert not again_received - known
 
 
 def move_check_points(store: Path, by: dict[int, int], *, since: int) -> dict[int, set[int]]:
