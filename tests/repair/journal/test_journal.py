@@ -6,6 +6,7 @@ import os
 import shutil
 import stat
 import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,9 @@ from rmqstore.errors import (
     NotReadable,
     PlanStale,
     Refused,
+    StoreIsLive,
 )
+from rmqstore.files.users import Hidden, Users
 from rmqstore.repair.journal import batches, journal, staging
 from rmqstore.repair.plan.content import Literal, Reencoded, Zeros
 from rmqstore.repair.plan.steps import Create, Span
@@ -214,6 +217,20 @@ def test_resume_refuses_to_cut_what_somebody_else_changed(store: Path) -> None:
     with pytest.raises(ChangedSince, match=QUEUE):
         journal.resume(left.path, disk=CountingDisk())
     assert (store / QUEUE).stat().st_size == 600
+
+
+@pytest.mark.parametrize("command", [journal.undo, journal.resume])
+def test_a_broker_that_may_run_hidden_is_refused_unless_the_operator_says_it_is_stopped(
+    command: Callable[..., object], store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = half_apply(store)
+    hidden = Users(hidden=(Hidden(4711, "java", 1000),))
+    monkeypatch.setattr(journal, "find_users", lambda places, files: hidden)
+    with pytest.raises(StoreIsLive):
+        command(path, disk=CountingDisk())
+    assert journal.find_unfinished(store)
+    command(path, disk=CountingDisk(), stopped=True)
+    assert not journal.find_unfinished(store)
 
 
 def test_resume_of_a_finished_journal_does_nothing(store: Path) -> None:
