@@ -27,7 +27,7 @@ from rmqstore.repair.plan.content import (
     fingerprint,
 )
 from rmqstore.repair.plan.plan import Plan, plan_from_json
-from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.plan_builder import PlanBuilder, read_range
 from rmqstore.repair.plan.steps import (
     Create,
     Discard,
@@ -318,3 +318,11 @@ def test_a_planner_that_contradicts_itself_is_a_bug_and_not_wrong_usage(
     assert isinstance(error, dict)
     assert (error["code"], error["message"]) == ("bug", "plan: checkpoint is changed and also created or discarded")
     assert "report" in error["advice"]
+
+
+@pytest.mark.parametrize(
+    ("at", "length", "found"), [(0, 5, b"bytes"), (4, 1, b"s"), (3, 10, b"es"), (5, 1, b""), (2, 0, b"")]
+)
+def test_a_range_of_a_file_is_read_up_to_its_last_byte(at: int, length: int, found: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"bytes")
+    assert b"".join(read_range(tmp_path / "file", at, length)) == found
