@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.formats.message import HEAD
+from rmqstore.formats.message import HEAD, build_message
 from tests import damage
 from tests.command import run_json
 from tests.planning import report_of
@@ -79,3 +79,18 @@ def test_only_a_time_beyond_any_pause_is_wrong_at_the_end_of_a_file(bits: range,
     row = [row for row in all_rows if row.path == all_rows[100].path][-1]
     _flip(row, next(bit for bit in bits if not row.message.store_timestamp >> bit & 1 or bit >= 32))
     assert _found(store) == [row.offset] * found
+
+
+def test_a_time_is_compared_with_its_neighbours_and_not_with_the_first_record(tmp_path: Path) -> None:
+    noon, log = 1_700_000_000_000, b""
+    for number, seconds in enumerate((0, 40, 40, -25, 40, 40)):
+        log += build_message(
+            topic="T",
+            queue_offset=number,
+            physical_offset=len(log),
+            born_timestamp=noon + 40_000,
+            store_timestamp=noon + seconds * 1000,
+        )
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020}").write_bytes(log.ljust(65_536, b"\0"))
+    assert _found(tmp_path) == [3 * len(log) // 6]
