@@ -65,7 +65,7 @@ def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
     try:
         queues = RocksDBQueues(store)
     except (DamagedDatabase, UnknownFormat) as e:
-        return RocksDBAtStart(Text("it cannot be opened: {e}", e=e))
+        return RocksDBAtStart(Text("it cannot be opened: {e}", e=str(e).rstrip(".")))
     except CannotRead:
         return RocksDBAtStart()  # a missing column family, which the broker creates, or a local failure
     try:
