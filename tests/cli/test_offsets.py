@@ -123,7 +123,7 @@ def test_a_time_means_the_first_message_stored_then_or_later(store: Path) -> Non
         (("--max",), "--max needs --from"),
         (("--set", GROUP, TOPIC, "--to", "earliest", "--restore-bak"), "exclude each other"),
         (("--set", GROUP, TOPIC, "--to", "100000"), "is outside of Order_11/0"),
-        (("--set", GROUP, TOPIC, "--to", "whenever"), "whenever"),
+        (("--set", GROUP, TOPIC, "--to", "whenever"), "--to 'whenever' is not a time"),
         (("--set", GROUP, "nosuch", "--to", "latest"), "no queue nosuch"),
         (("--set", GROUP, TOPIC, "--to", "latest", "--queue", "9"), "no queue Order_11/9"),
         (("--clone", "nobody", "new"), "nobody has no offsets"),
