@@ -77,11 +77,15 @@ QUICK = {
 }
 """Swapped files (also the last one), flips (one in a host's port), zeroed pages, cut and removed files."""
 
-# decisions that recover leaves to the operator: more than a tenth of the log is damaged, or there is no good record
-_DECISIONS = re.compile(r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record")
+# decisions that recover leaves to the operator: more than a tenth of the log is damaged, no good record, or
+# no queue file of a right length
+_DECISIONS = re.compile(
+    r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record"
+    r"|no consume queue file is left to tell their size; .*"
+)
 _NO_REPAIR = ("--accept-shift accepts that", "nothing says which of them the broker reads")
 
-DISAGREED = (("5.4.0-timer-rocksdb-pending", 3020313134),)
+DISAGREED = (("5.4.0-timer-rocksdb-pending", 3020313134), ("5.5.1-formats", 202450180))
 """Seeds of fresh damage with which the tool and the real broker once disagreed."""
 
 _DIGITS = 20  # length of the name of a queue or log file
