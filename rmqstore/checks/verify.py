@@ -252,9 +252,7 @@ class Examination:
             check_batch_topics(store, self.verified.config, self.verified.batch_topics, self.findings)
         elif not self.log_alone:
             report.unchecked.append(
-                Text(
-                    "{absolute} was checked without a log, so not against messages", absolute=store.path.absolute().name
-                )
+                Text("{name} was checked without a log, so not against messages", name=store.path.absolute().name)
             )
         self.partial = self.narrow.left_out(report.resume_at)
         if self.partial is not None:

@@ -280,8 +280,8 @@ def _tier(draft: PlanBuilder, minimum: int) -> None:
     if ended:
         note(
             Text(
-                "the broker destroys what the tier has of queues that then begin after its end: {first_few}",
-                first_few=first_few(ended),
+                "the broker destroys what the tier has of queues that then begin after its end: {queues}",
+                queues=first_few(ended),
             )
         )
 

@@ -300,10 +300,10 @@ def _ahead(choice: MigrationChoice, last: int) -> MigrationRefusal | None:
 
 def _undecided(committed: int, last: int, choice: MigrationChoice) -> MigrationRefusal:
     reason = Text(
-        "entries {committed} to {last} are above the committedIndex on disk ({committed2})",
-        committed=committed + 1,
+        "entries {first} to {last} are above the committedIndex on disk ({committed})",
+        first=committed + 1,
         last=last,
-        committed2=committed,
+        committed=committed,
     )
     if choice.nodes is None:
         return MigrationRefusal(

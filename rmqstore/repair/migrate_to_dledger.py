@@ -271,7 +271,7 @@ def _settings(store: Store, target: Target) -> list[MigrationRefusal]:
     made = config.paths("storePathDLedgerCommitLog")
     missing = [path for path in store.missing_paths if path not in made]
     out.extend(
-        MigrationRefusal(Text("the data path {p} is missing", p=p), Text("mount it, or correct broker.conf"))
+        MigrationRefusal(Text("the data path {path} is missing", path=p), Text("mount it, or correct broker.conf"))
         for p in missing
     )
     return out

@@ -433,9 +433,9 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
         if not existing(outside).is_dir():
             raise UsageError(
                 Text(
-                    "--journal {journal_dir}: {existing} is not a directory",
+                    "--journal {journal_dir}: {place} is not a directory",
                     journal_dir=journal_dir,
-                    existing=existing(outside),
+                    place=existing(outside),
                 ),
                 Text("name a directory"),
             )

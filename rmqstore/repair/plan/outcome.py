@@ -75,9 +75,9 @@ class Outcome:
         if self.headline != found.headline:
             lines.append(
                 Text(
-                    "forecast: planned {headline!r}, found {headline2!r}",
-                    headline=self.headline,
-                    headline2=found.headline,
+                    "forecast: planned {planned!r}, found {found!r}",
+                    planned=self.headline,
+                    found=found.headline,
                 )
             )
         elif self.broker != found.broker:
@@ -88,9 +88,9 @@ class Outcome:
         if self.unchecked != found.unchecked:
             lines.append(
                 Text(
-                    "not checked: planned {unchecked}, found {unchecked2}",
-                    unchecked=list(self.unchecked),
-                    unchecked2=list(found.unchecked),
+                    "not checked: planned {planned}, found {found}",
+                    planned=list(self.unchecked),
+                    found=list(found.unchecked),
                 )
             )
         return lines

@@ -306,9 +306,9 @@ def plan_from_json(
     if schema != SCHEMA:
         raise UsageError(
             Text(
-                'plan: not a plan file of this rmqstore: its "schema" is {schema!r}, not {schema2!r}',
+                'plan: not a plan file of this rmqstore: its "schema" is {schema!r}, not {known!r}',
                 schema=schema,
-                schema2=SCHEMA,
+                known=SCHEMA,
             )
         )
     digest = reader.optional_text("digest")
@@ -319,7 +319,9 @@ def plan_from_json(
     reader.finish()
     if store is not None:
         if real_path(Path(plan.store)) != real_path(store):
-            raise UsageError(Text("plan: it was made for {store}, not for {store2}", store=plan.store, store2=store))
+            raise UsageError(
+                Text("plan: it was made for {its_store}, not for {store}", its_store=plan.store, store=store)
+            )
         allowed = {real_path(root) for root in roots}
         for root in plan.roots:
             if real_path(Path(root)) not in allowed:
@@ -390,10 +392,10 @@ def _step_from_json(value: object, read_content: Callable[[object], Content]) ->
     if isinstance(step, Overwrite) and length not in (-1, step.length):
         raise UsageError(
             Text(
-                "plan: {path}: length {length} does not fit the content of {length2} bytes",
+                "plan: {path}: length {length} does not fit the content of {size} bytes",
                 path=step.path,
                 length=length,
-                length2=step.length,
+                size=step.length,
             )
         )
     return step

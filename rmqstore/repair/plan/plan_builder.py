@@ -127,8 +127,7 @@ class PlanBuilder:
     impossible, and get no unit, per problem code. `unread` are queues with messages in the log that count as lost,
     because another one has their queue offset, or because it is impossible. `unproved` counts the findings per problem
     code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that steps
-    move away and create.
-    `root` is the store's absolute path, with its links.
+    move away and create. `root` is the store's absolute path, with its links.
     """
 
     store: Store

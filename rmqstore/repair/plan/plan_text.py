@@ -475,9 +475,9 @@ def _describe_step(step: Step) -> str:
         line = Text("set {path} aside", path=step.path)
     elif isinstance(step, Rename):
         line = Text(
-            "rename {source}, already set aside, to {PurePosixPath}",
+            "rename {source}, already set aside, to {name}",
             source=step.source,
-            PurePosixPath=PurePosixPath(step.path).name,
+            name=PurePosixPath(step.path).name,
         )
     elif isinstance(step, MakeDirectory):
         line = Text("make directory {path}/", path=step.path)

@@ -167,10 +167,10 @@ def damage_decisions(results: Iterable[LogResult], counts: Mapping[str, int], op
         whole = max(1, result.wrote - result.tiling.start)
         if bad * 100 > whole * _MOST_DAMAGE:
             yield Text(
-                "{bad} % of {queue} is damaged ({bad2:,} of {whole:,} bytes)",
-                bad=bad * 100 // whole,
+                "{percent} % of {queue} is damaged ({bad:,} of {whole:,} bytes)",
+                percent=bad * 100 // whole,
                 queue=result.queue.name,
-                bad2=bad,
+                bad=bad,
                 whole=whole,
             )
         if not result.messages and any(r.kind is Kind.DIRTY for r in result.tiling):

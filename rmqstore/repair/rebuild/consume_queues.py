@@ -86,9 +86,9 @@ def size_decision(store: Store, kind: QueueKind) -> str | None:
         return None
     key = SIZE_KEY[kind]
     return Text(
-        "no consume queue file is left to tell their size; {key:,} is assumed ({key2} in broker.conf)",
-        key=store.config.int(key),
-        key2=key,
+        "no consume queue file is left to tell their size; {size:,} is assumed ({key} in broker.conf)",
+        size=store.config.int(key),
+        key=key,
     )
 
 

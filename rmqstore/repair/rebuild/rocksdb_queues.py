@@ -389,7 +389,7 @@ class RowsRebuild:
                 new.put(UNITS, keys, values)
         except CannotRead as e:
             raise Refused(
-                Text("rows of {name}/{name2} cannot be read: {e}", name=name[0], name2=name[1], e=e),
+                Text("rows of {topic}/{queue_id} cannot be read: {e}", topic=name[0], queue_id=name[1], e=e),
                 Text("rebuild all queues: leave out --topic and --queue"),
             ) from e
         for bound, value in self.old.bounds.get(name, {}).items():

@@ -145,12 +145,12 @@ def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
         if crossed(log, replica, border):
             raise Refused(
                 Text(
-                    "{replica} is not a replica: its {queue} has files of {file_size:,} bytes, those of this "
-                    "store have {file_size2:,}, and a record crosses offset {border:,}, where one ends",
+                    "{replica} is not a replica: its {queue} has files of {their_size:,} bytes, those of this "
+                    "store have {file_size:,}, and a record crosses offset {border:,}, where one ends",
                     replica=replica.name,
                     queue=log.queue.name,
-                    file_size=theirs.file_size,
-                    file_size2=log.queue.file_size,
+                    their_size=theirs.file_size,
+                    file_size=log.queue.file_size,
                     border=border,
                 ),
                 Text("give another node of the same group, or a copy of this store"),
@@ -185,11 +185,11 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
     if theirs is None:
         return Text("{replica} is not a replica: it has no {name}", replica=replica.name, name=name)
     ranges = Text(
-        "offsets {start:,} to {stop:,}, this store {start2:,} to {stop2:,}",
-        start=theirs.start,
-        stop=theirs.stop,
-        start2=log.queue.start,
-        stop2=log.queue.stop,
+        "offsets {their_start:,} to {their_stop:,}, this store {start:,} to {stop:,}",
+        their_start=theirs.start,
+        their_stop=theirs.stop,
+        start=log.queue.start,
+        stop=log.queue.stop,
     )
     return Text(
         "{replica} has no record in common with this store: its {name} has files for {ranges}",

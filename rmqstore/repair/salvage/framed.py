@@ -326,11 +326,11 @@ class FramedRecords:
         if left:
             self.gaps.append(
                 Text(
-                    "{topic}/{queue_id} has no message at queue offset {map}, and no damaged span can contain "
+                    "{topic}/{queue_id} has no message at queue offset {offsets}, and no damaged span can contain "
                     "it: a queue rebuilt from the log alone would be shifted",
                     topic=topic,
                     queue_id=queue_id,
-                    map=joined(map(str, left[:_LISTED])),
+                    offsets=joined(map(str, left[:_LISTED])),
                 )
             )
 

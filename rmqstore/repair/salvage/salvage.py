@@ -558,8 +558,8 @@ class _Salvage:
                         self.left_missing.append((damage.start, damage.stop))
                     self.refusals.append(
                         Text(
-                            "{home} is missing: --accept-fillers replaces it with a file of fillers",
-                            home=damage.home.name,
+                            "{file} is missing: --accept-fillers replaces it with a file of fillers",
+                            file=damage.home.name,
                         )
                     )
                 elif not self._is_link(damage.file):
@@ -574,9 +574,9 @@ class _Salvage:
         if file is None or entry is None or entry.link is None:
             return False
         text = Text(
-            "{relative} is a symbolic link, and a repair never writes through a link: its damage stays "
+            "{path} is a symbolic link, and a repair never writes through a link: its damage stays "
             "until the file is in the place of the link",
-            relative=self.store.relative(file.path),
+            path=self.store.relative(file.path),
         )
         if text not in self.refusals:
             self.refusals.append(text)
