@@ -142,7 +142,7 @@ def plan_migration_to_commitlog(
     Errors: NotAStore for a path without DLedger data.
     """
     base = CommitLogMigration(str(store.path))
-    refusals = in_use(store, verified)
+    refusals = [*in_use(store, verified)]
     if not refusals and (wrong := no_files(store) or _wrong_kind(store)) is not None:
         refusals.append(wrong)
     if refusals:
@@ -193,7 +193,7 @@ def plan_migration_to_commitlog(
     )
 
 
-def _message_rows(verified: Verified) -> list[MigrationRefusal]:
+def _message_rows(verified: Verified) -> Iterator[MigrationRefusal]:
     """Refuse a store whose services go on from rows in rocksdbstore/, because every record gets another address.
 
     Without its positions, a broker reads the timer queue from its beginning. Rows that cannot be read are unchecked.
@@ -201,8 +201,7 @@ def _message_rows(verified: Verified) -> list[MigrationRefusal]:
     """
     rows = verified.rows
     if rows is None or not rows.readable:
-        return []
-    out = []
+        return
     if rows.counts[TIMER_FAMILY] or rows.positions[TIMER_FAMILY]:
         count = many(rows.pending_timers, "pending timed message")
         reason = Text(
@@ -211,12 +210,11 @@ def _message_rows(verified: Verified) -> list[MigrationRefusal]:
         advice = Text(
             "let the broker deliver its timed messages, and send the other messages to a new broker: `rmqstore send`"
         )
-        out.append(MigrationRefusal(reason, advice))
+        yield MigrationRefusal(reason, advice)
     if rows.counts[TRANS_FAMILY]:
         count = many(rows.counts[TRANS_FAMILY], "half message")
         advice = Text("let the broker finish the open transactions first")
-        out.append(MigrationRefusal(Text("rocksdbstore/ keeps the addresses of {count}", count=count), advice))
-    return out
+        yield MigrationRefusal(Text("rocksdbstore/ keeps the addresses of {count}", count=count), advice)
 
 
 def _wrong_kind(store: Store) -> MigrationRefusal | None:
@@ -245,7 +243,7 @@ def _wrong_kind(store: Store) -> MigrationRefusal | None:
     return None
 
 
-def _unsound(store: Store, verified: Verified) -> list[MigrationRefusal]:
+def _unsound(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
     """Refuse a damaged store: a conversion without its damaged messages would look complete."""
     counts = problem_counts(verified.report)
     bad = [code for code in counts if not PROBLEMS[code].migration_rebuilds]
@@ -319,18 +317,13 @@ def _undecided(committed: int, last: int, choice: MigrationChoice) -> MigrationR
     )
 
 
-def _space(log: LogResult, legacy: LogResult | None, output: Path) -> list[MigrationRefusal]:
+def _space(log: LogResult, legacy: LogResult | None, output: Path) -> Iterator[MigrationRefusal]:
     need = log.bytes + (legacy.bytes if legacy is not None else 0) + _SLACK
     place = existing(output.absolute().parent)
     free = free_bytes(place)
-    if free >= need:
-        return []
-    return [
-        MigrationRefusal(
-            Text("{place}: {need:,} bytes are needed, {free:,} are free", place=place, need=need, free=free),
-            Text("free some space, or choose another --output"),
-        )
-    ]
+    if free < need:
+        why = Text("{place}: {need:,} bytes are needed, {free:,} are free", place=place, need=need, free=free)
+        yield MigrationRefusal(why, Text("free some space, or choose another --output"))
 
 
 def _start(store: Store, legacy: LogResult | None, log: LogResult) -> int:

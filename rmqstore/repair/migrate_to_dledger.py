@@ -12,7 +12,7 @@ Whether the store can become a member of a DLedger group is checked first; each 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,17 +128,13 @@ def preflight(
 ) -> tuple[list[MigrationRefusal], list[str]]:
     """Check a store; return refusals and notes."""
     notes: list[str] = []
-    refusals = in_use(store, verified)
+    refusals = [*in_use(store, verified)]
     if any("journal" in refusal.reason for refusal in refusals):
         return refusals, notes  # an unfinished migration: the store is of neither kind
     kind = no_files(store) or _wrong_kind(store, target)
     if kind is not None:
         return [*refusals, kind], notes
-    refusals += [
-        *_settings(store, target),
-        *_versions(store, verified, target),
-        *_unsound(store, verified),
-    ]
+    refusals += [*_settings(store, target), *_versions(store, verified, target), *_unsound(store, verified)]
     if not refusals:
         refusals += _end_of_log(store, verified, target)
     refusals += _space(store, verified)
@@ -229,58 +225,46 @@ def _already(store: Store) -> MigrationRefusal:
     )
 
 
-def in_use(store: Store, verified: Verified) -> list[MigrationRefusal]:
+def in_use(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
     """Refuse a store that is in use, or that has an unfinished journal: nothing else can be checked then."""
-    out = []
     state = store.lock_state()
     if state.held or verified.report.live:
         who = Text("process {pid}", pid=state.pid) if state.pid else Text("a broker")
-        out.append(
-            MigrationRefusal(
-                Text("{who} holds the store", who=who),
-                Text("stop the broker and keep its service stopped, then try again"),
-            )
-        )
-    out.extend(
-        MigrationRefusal(
+        advice = Text("stop the broker and keep its service stopped, then try again")
+        yield MigrationRefusal(Text("{who} holds the store", who=who), advice)
+    for journal in find_unfinished(store.root):
+        yield MigrationRefusal(
             Text("the journal {path} is {state}", path=journal.path, state=journal.state.value),
             Text("run `rmqstore undo {path}` or `rmqstore resume {path}` first", path=journal.path),
         )
-        for journal in find_unfinished(store.root)
-    )
-    return out
 
 
-def _settings(store: Store, target: Target) -> list[MigrationRefusal]:
+def _settings(store: Store, target: Target) -> Iterator[MigrationRefusal]:
     """Refuse a broker.conf that contradicts the migration, and missing data paths."""
-    config, out = store.config, []
+    config = store.config
     given = config.given.get("dLegerSelfId", "").strip()
     if given and given != target.self_id:
-        out.append(
-            MigrationRefusal(
-                Text("broker.conf says dLegerSelfId={given}", given=given),
-                Text("use --self-id {given}, or correct broker.conf", given=given),
-            )
+        yield MigrationRefusal(
+            Text("broker.conf says dLegerSelfId={given}", given=given),
+            Text("use --self-id {given}, or correct broker.conf", given=given),
         )
     if config.bool("enableControllerMode"):
-        out.append(
-            MigrationRefusal(
-                Text("broker.conf has enableControllerMode=true"), Text("a broker runs in one of the two modes only")
-            )
+        yield MigrationRefusal(
+            Text("broker.conf has enableControllerMode=true"), Text("a broker runs in one of the two modes only")
         )
     made = config.paths("storePathDLedgerCommitLog")
-    missing = [path for path in store.missing_paths if path not in made]
-    out.extend(
-        MigrationRefusal(Text("the data path {path} is missing", path=p), Text("mount it, or correct broker.conf"))
-        for p in missing
-    )
-    return out
+    for path in store.missing_paths:
+        if path not in made:
+            yield MigrationRefusal(
+                Text("the data path {path} is missing", path=path), Text("mount it, or correct broker.conf")
+            )
 
 
-def _versions(store: Store, verified: Verified, target: Target) -> list[MigrationRefusal]:
+def _versions(store: Store, verified: Verified, target: Target) -> Iterator[MigrationRefusal]:
     """Refuse a broker version without DLedger, and one that cannot read the store."""
     why = _cannot_read(store, verified, target.broker)
-    return [] if why is None else [MigrationRefusal(why, Text("use a newer broker, and choose it with --broker"))]
+    if why is not None:
+        yield MigrationRefusal(why, Text("use a newer broker, and choose it with --broker"))
 
 
 def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
@@ -296,7 +280,7 @@ def _cannot_read(store: Store, verified: Verified, version: str) -> str | None:
     return None
 
 
-def _unsound(store: Store, verified: Verified) -> list[MigrationRefusal]:
+def _unsound(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
     """Refuse a store with problems; without a log, those do not count that disappear with it."""
     counts = problem_counts(verified.report)
     no_log = verified.legacy is None
@@ -306,46 +290,37 @@ def _unsound(store: Store, verified: Verified) -> list[MigrationRefusal]:
         if not PROBLEMS[code].ignored_by_brokers and not (no_log and PROBLEMS[code].gone_with_log)
     ]
     first = _rebuild(store) if all(PROBLEMS[code].lacks_units for code in bad) else recover_first(store)
-    out = unsound(counts, bad, first, verified.report.unchecked)
+    yield from unsound(counts, bad, first, verified.report.unchecked)
     late = [label for label, state in verified.report.queues.items() if state.max < state.expected_max]
     if not bad and not no_log and late:
-        out.append(
-            MigrationRefusal(
-                Text(
-                    "{count} consume queues are behind the log ({late} first): in DLedger mode brokers from "
-                    "5.0.0 on do not dispatch legacy messages",
-                    count=len(late),
-                    late=late[0],
-                ),
-                _rebuild(store),
-            )
+        yield MigrationRefusal(
+            Text(
+                "{count} consume queues are behind the log ({late} first): in DLedger mode brokers from "
+                "5.0.0 on do not dispatch legacy messages",
+                count=len(late),
+                late=late[0],
+            ),
+            _rebuild(store),
         )
-    return out
 
 
 def unsound(
     counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecked: Sequence[str]
-) -> list[MigrationRefusal]:
-    """Return refusals for problems (`bad` codes) that must be repaired first, and for what could not be checked."""
-    out = []
+) -> Iterator[MigrationRefusal]:
+    """Yield refusals for problems (`bad` codes) that must be repaired first, and for what could not be checked."""
     if bad:
         total = sum(counts[code] for code in bad)
         listed = joined(Placed("{counts} × {code}", counts=counts[code], code=code) for code in bad[:4])
-        out.append(
-            MigrationRefusal(
-                Text("the store is not sound: {total} problem ({listed})", total=total, listed=listed)
-                if total == 1
-                else Text("the store is not sound: {total} problems ({listed})", total=total, listed=listed),
-                advice,
-            )
+        yield MigrationRefusal(
+            Text("the store is not sound: {total} problem ({listed})", total=total, listed=listed)
+            if total == 1
+            else Text("the store is not sound: {total} problems ({listed})", total=total, listed=listed),
+            advice,
         )
     if unchecked:
-        out.append(
-            MigrationRefusal(
-                Text("not everything could be checked: {unchecked}", unchecked=unchecked[0]), Text("check it first")
-            )
+        yield MigrationRefusal(
+            Text("not everything could be checked: {unchecked}", unchecked=unchecked[0]), Text("check it first")
         )
-    return out
 
 
 def no_files(store: Store) -> MigrationRefusal | None:
@@ -359,120 +334,98 @@ def no_files(store: Store) -> MigrationRefusal | None:
     return None
 
 
-def _end_of_log(store: Store, verified: Verified, target: Target) -> list[MigrationRefusal]:
+def _end_of_log(store: Store, verified: Verified, target: Target) -> Iterator[MigrationRefusal]:
     """Refuse a log to which brokers would append elsewhere, or in which the pad has no space."""
     legacy = verified.legacy
     if legacy is None:
-        return []
+        return
     at = legacy.next_append
     file = legacy.queue.find(at)
     if file is None or file.stop - at < BLANK_SIZE:
-        return [
-            MigrationRefusal(
-                Text(
-                    "the log ends at {at:,}, with fewer than {blank_size} bytes left in its file: no broker "
-                    "writes such a log, and none starts on it in DLedger mode",
-                    at=at,
-                    blank_size=BLANK_SIZE,
-                ),
-                recover_first(store),
-            )
-        ]
-    versions = dict.fromkeys((rules_for(target.broker or None).version, *RUN_VERSIONS))
-    for version in versions:
+        yield MigrationRefusal(
+            Text(
+                "the log ends at {at:,}, with fewer than {blank_size} bytes left in its file: no broker "
+                "writes such a log, and none starts on it in DLedger mode",
+                at=at,
+                blank_size=BLANK_SIZE,
+            ),
+            recover_first(store),
+        )
+        return
+    for version in dict.fromkeys((rules_for(target.broker or None).version, *RUN_VERSIONS)):
         if _cannot_read(store, verified, version) is not None:
             continue
         forecast = simulate_start(store, legacy.tiling, version=version, options=StartOptions(thorough=False))
         if not forecast.starts:
-            return [
-                MigrationRefusal(
-                    Text("RocketMQ {version} would not start: {reason}", version=version, reason=forecast.reason),
-                    _settings_advice(store, version),
-                )
-            ]
-        if forecast.messages_lost:
-            return [MigrationRefusal(forecast.sentence(), _settings_advice(store, version))]
-        if forecast.commitlog_stop is not None and forecast.commitlog_stop != at:
-            return [
-                MigrationRefusal(
-                    Text(
-                        "the log ends at {at}, but RocketMQ {version} would continue at {commitlog_stop}",
-                        at=at,
-                        version=version,
-                        commitlog_stop=forecast.commitlog_stop,
-                    ),
-                    _settings_advice(store, version),
-                )
-            ]
-    return []
+            why: str = Text("RocketMQ {version} would not start: {reason}", version=version, reason=forecast.reason)
+        elif forecast.messages_lost:
+            why = forecast.sentence()
+        elif forecast.commitlog_stop not in (None, at):
+            why = Text(
+                "the log ends at {at}, but RocketMQ {version} would continue at {commitlog_stop}",
+                at=at,
+                version=version,
+                commitlog_stop=forecast.commitlog_stop,
+            )
+        else:
+            continue
+        yield MigrationRefusal(
+            why,
+            Text(
+                "the store itself is sound: what broker.conf says, or what this version does, is in the way; "
+                "see `rmqstore verify {words_for} --broker {version}`",
+                words_for=words_for(store),
+                version=version,
+            ),
+        )
+        return
 
 
-def _settings_advice(store: Store, version: str) -> str:
-    return Text(
-        "the store itself is sound: what broker.conf says, or what this version does, is in the way; "
-        "see `rmqstore verify {words_for} --broker {version}`",
-        words_for=words_for(store),
-        version=version,
-    )
-
-
-def _space(store: Store, verified: Verified) -> list[MigrationRefusal]:
+def _space(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
     """Refuse if there is no space for the first DLedger file; it is created as a hole, which brokers fill."""
     size = verified.legacy.queue.file_size if verified.legacy is not None else 0
     configured = store.config.paths("storePathDLedgerCommitLog")
     place = existing(configured[0]) if configured else store.root
     free = free_bytes(place)
     if free < size:
-        return [
-            MigrationRefusal(
-                Text(
-                    "{place}: {free:,} bytes are free, one DLedger file takes {size:,}",
-                    place=place,
-                    free=free,
-                    size=size,
-                ),
-                Text("free space first"),
-            )
-        ]
-    return []
-
-
-def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> list[MigrationRefusal]:
-    """Refuse peers that do not have the same legacy log: nodes padded at different offsets never agree."""
-    out = [
-        MigrationRefusal(
-            Text("{check} differs from this store: {difference}", check=check.name, difference=check.difference),
-            Text(
-                "make the replicas equal first (stop producers, wait for the slave), or build the other node "
-                "from a copy of this store"
-            ),
+        why = Text(
+            "{place}: {free:,} bytes are free, one DLedger file takes {size:,}", place=place, free=free, size=size
         )
-        for check in replicas
-        if not check.equal
-    ]
-    if not out and len(replicas) < len(target.others):
-        missing = len(target.others) - len(replicas)
-        reason = (
+        yield MigrationRefusal(why, Text("free space first"))
+
+
+def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> Iterator[MigrationRefusal]:
+    """Refuse peers that do not have the same legacy log: nodes padded at different offsets never agree."""
+    for check in replicas:
+        if not check.equal:
+            yield MigrationRefusal(
+                Text("{check} differs from this store: {difference}", check=check.name, difference=check.difference),
+                Text(
+                    "make the replicas equal first (stop producers, wait for the slave), or build the other node "
+                    "from a copy of this store"
+                ),
+            )
+    missing, others = len(target.others) - len(replicas), joined(target.others)
+    if missing > 0 and all(check.equal for check in replicas):
+        yield MigrationRefusal(
             Text(
                 "of the other nodes ({others}) {missing} was not compared: nodes that are padded at "
                 "different offsets never agree again",
-                others=joined(target.others),
+                others=others,
                 missing=missing,
             )
             if missing == 1
             else Text(
                 "of the other nodes ({others}) {missing} were not compared: nodes that are padded at "
                 "different offsets never agree again",
-                others=joined(target.others),
+                others=others,
                 missing=missing,
-            )
+            ),
+            Text(
+                "give the store of each with --check-replica, or its fingerprint file (`rmqstore compare "
+                "STORE --fingerprint-out FILE`)"
+            ),
         )
-        how = Text(
-            "give the store of each with --check-replica, or its fingerprint file (`rmqstore compare "
-            "STORE --fingerprint-out FILE`)"
-        )
-        out.append(MigrationRefusal(reason, how))
-    return out
 
 
 SCHEMA = "rmqstore.migrate-to-dledger/1"
