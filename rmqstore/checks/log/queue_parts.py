@@ -354,22 +354,15 @@ class QueueComparison:
                     comparison.compare(laid.index[a:b], laid.offset[a:b], laid.units[a:b])
 
 
+@dataclass(frozen=True, slots=True)
 class _UnitComparison:
     """Compares messages of one queue with its units."""
 
-    def __init__(
-        self,
-        stored: StoredUnits,
-        name: tuple[str, int],
-        part: QueuePart,
-        levels: DelayLevels,
-        findings: list[Finding],
-    ) -> None:
-        self.stored = stored
-        self.name = name
-        self.part = part
-        self.levels = levels
-        self.findings = findings
+    stored: StoredUnits
+    name: tuple[str, int]
+    part: QueuePart
+    levels: DelayLevels
+    findings: list[Finding]
 
     def compare(self, index: I64, offset: I64, units: UnitArray) -> None:
         """Compare the units that messages should have, at `index`, with those that the queue has."""

@@ -20,13 +20,12 @@ as in the middle of the log. Records that no witness proves are truncated, as by
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.logs import Logs
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats import message as records
@@ -173,25 +172,17 @@ def taken_cells(damage: Damage, levels: properties.DelayLevels) -> list[Cell]:
     return out
 
 
+@dataclass(frozen=True, slots=True)
 class Solver:
     """Finds the answers for the records of damaged spans.
 
     `accept_odds` accepts corrections with high odds of being wrong.
     """
 
-    def __init__(
-        self,
-        evidence: Evidence,
-        neighbours: Neighbours,
-        levels: properties.DelayLevels,
-        *,
-        accept_odds: bool = False,
-    ) -> None:
-        self.evidence = evidence
-        self.logs: Logs = evidence.logs
-        self.neighbours = neighbours
-        self.levels = levels
-        self.accept_odds = accept_odds
+    evidence: Evidence
+    neighbours: Neighbours
+    levels: properties.DelayLevels
+    accept_odds: bool = False
 
     def layouts(self, damages: Sequence[Damage], known: Known) -> list[SpanLayout]:
         """Return the layout of each span from what is known."""
@@ -283,9 +274,11 @@ class Solver:
         there, although a record of a swapped file claims it.
         """
         topic = message.topic_text
-        part = self.logs.queues.get((topic, message.queue_id))
+        part = self.evidence.logs.queues.get((topic, message.queue_id))
         if part is None:
-            if topic not in (self.logs.topics or ()) and not any(name == topic for name, _ in self.logs.queues):
+            if topic not in (self.evidence.logs.topics or ()) and not any(
+                name == topic for name, _ in self.evidence.logs.queues
+            ):
                 return None
         else:
             numbers = self.evidence.open_offsets(part, at)
