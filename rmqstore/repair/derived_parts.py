@@ -63,8 +63,8 @@ def consume_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     due = _queues_due(case, log)
     if due is None or due:
         plan_queue_files(LogUnits(draft, case.verified, log.logs, due, choices))
-    if log.cut is not None:
-        cut_queues(draft, log.cut, due or frozenset())
+    if log.cut is not None and due is not None:  # a rebuild of all queues cuts them too
+        cut_queues(draft, log.cut, due)
 
 
 def index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:

@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused, UsageError
 from rmqstore.formats.consumequeue import PRE_BLANK
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.cases.case import locate_record
 from tests.checks.looks import records
 from tests.command import run, run_json
-from tests.planning import counts_of, plan_of
+from tests.planning import counts_of, opened, plan_of
 from tests.stores import BROKER_STORES, FINDINGS, copy_store, meta, write_broker_conf
 from tests.untouched import assert_untouched
 
@@ -158,6 +160,19 @@ def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_pa
     plan = plan_of(store, options=RecoverOptions(strategy="truncate"))
     apply(plan)
     assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}
+
+
+def test_a_truncation_cuts_each_queue_only_once_if_all_are_rebuilt(tmp_path: Path) -> None:
+    """With more findings than are listed, all queues are rebuilt from the log that ends earlier."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    garble_body(store, 225)
+    for queue in sorted((store / "consumequeue").glob("Order*/*"))[:2]:
+        damage.garble(queue / f"{0:020d}", 0, 40)
+    one = opened(store)
+    verified = examine(one, VerifyOptions(jobs=1, keep=1))
+    plan = plan_recovery(one, verified, RecoverOptions(strategy="truncate"))
+    apply(plan, force_digest=plan.digest)
+    assert counts_of(store) == {}
 
 
 def test_an_empty_path_of_a_log_with_missing_files_may_be_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
