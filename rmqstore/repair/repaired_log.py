@@ -1,12 +1,9 @@
 """The log as a plan leaves it, its records, and their rows in queues.
 
-It is read through the plan's steps, without what the plan cuts off.
+It is read through the plan's steps, without what the plan cuts off. Consume queues, index and all other parts that
+follow from the log are rebuilt from this view, so that they fit the repaired log before a byte of it is changed.
 
-Consume queues, index and all other parts that follow from the log are rebuilt from this view, so that they fit the
-repaired log before a byte of it is changed.
-
-Dispatch gives the rows (queue, queue offset, place) from which queues are rebuilt. Good records near an offset or in a
-range are found by reading only the bytes around it.
+Good records near an offset or in a range are found by reading only the bytes around it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Problems that a plan does not repair: why, and what the operator can do. Pure.
 
-Messages with damaged keys or TAGS that a plan leaves as they are: which ones, and how the plan lists them. Pure.
-
-Their index entries or units are the only trace of the damage, so a rebuilt index keeps these entries, unless the
-operator selects CL-CONTRADICTED with --only.
+Messages with damaged keys or TAGS that a plan leaves as they are, are listed in it. Their index entries or units are
+the only trace of the damage, so a rebuilt index keeps these entries, unless the operator selects CL-CONTRADICTED with
+--only.
 """
 
 from __future__ import annotations

@@ -1,19 +1,15 @@
-"""The broker's configuration: files, missing parts, delay levels, and offsets of consumers.
+"""CFG-*: the broker's configuration, and the progress of its consumer groups.
 
-CFG-*: the broker's JSON files with their .bak, the controller's text files, and offsets against the queues.
+Files: the broker's JSON files with their .bak, and the controller's text files. Offsets of consumers and delay levels:
+against the ends of the queues; those of delayOffset.json may skip or repeat messages, or be of levels that the broker
+does not have.
 
-Configuration that is gone, or that a broker never wrote: topics and consumer offsets.
-
-The checks of delay levels do it for delayOffset.json. A broker writes all files of config/ every few seconds, also
-empty ones (BrokerController#initializeScheduledTasks). A store that only rmqstore made has topics.json at most. So a
-missing file was removed if a broker has run on the store: it has left other files, or config/ is gone and the log has
-messages of its own topics.
-
-Delay levels: offsets in delayOffset.json that skip or repeat messages, and levels that the broker does not have.
+Missing files: a broker writes all files of config/ every few seconds, also empty ones
+(BrokerController#initializeScheduledTasks). A store that only rmqstore made has topics.json at most. So a missing file
+was removed if a broker has run on the store: it has left other files, or config/ is gone and the log has messages of
+its own topics.
 
 Source: ScheduleMessageService#start, ConfigManager#persist (RocketMQ 4.9.7 to 5.5.1)
-
-The progress of consumer groups, from the broker's configuration.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 `log/findings.py` judges damaged entries and tails, as in a commitlog; this module checks what only DLedger has.
 
-The committed end of a DLedger log according to its own files: a lower bound, written every few seconds.
-
-Brokers dispatch committed entries only. Later entries have no units yet, and a leader may still replace them.
+The committed end of a log, according to its own files, is a lower bound, written every few seconds. Brokers dispatch
+committed entries only. Later entries have no units yet, and a leader may still replace them.
 Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset (RocketMQ 4.5.1 to 5.4.0).
 """
 

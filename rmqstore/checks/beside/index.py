@@ -5,8 +5,6 @@ every slot in memory, checks all chains at once. Only data extents are read, so 
 time.
 
 CL-CONTRADICTED: a finding for every message that its own index entries contradict.
-
-Whether a store's broker indexes whole TAGS values, according to the store's index entries.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
-"""RDB-POP-BEYOND: rows of kvStore/ that name messages which their queue does not have.
+"""POP-BEYOND, RDB-POP-BEYOND: POP's marks that name messages which their queue does not have; RDB-POP-ROW.
 
-RDB-POP-ROW: rows of kvStore/ that cannot be parsed, or whose keys do not fit their values.
+POP-BEYOND is about check points and acknowledgements. A check point is a message in the revive log, or in the timer on
+its way there. Those that the broker has processed, and those before a queue's minimum (their messages have expired),
+are not a problem; nor are those of topics without queues: the broker skips them (PopReviveService#mergeAndRevive,
+RocketMQ 5.4.0).
 
-A row is a message that a POP consumer has received and not acknowledged. Source: PopConsumerService#revive and #run,
-PopConsumerRocksdbStore#scanExpiredRecords (RocketMQ 5.5.1)
-
-POP-BEYOND: check points and acknowledgements of POP that name messages which their queue does not have.
-
-A check point is a message in the revive log, or in the timer on its way there. Those that the broker has processed, and
-those before a queue's minimum (their messages have expired), are not a problem; nor are those of topics without queues:
-the broker skips them (PopReviveService#mergeAndRevive, RocketMQ 5.4.0).
+RDB-POP-BEYOND is about rows of kvStore/, RDB-POP-ROW about rows there that cannot be parsed, or whose keys do not fit
+their values. A row is a message that a POP consumer has received and not acknowledged.
+Source: PopConsumerService#revive and #run, PopConsumerRocksdbStore#scanExpiredRecords (RocketMQ 5.5.1)
 """
 
 from __future__ import annotations

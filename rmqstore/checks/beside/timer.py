@@ -1,10 +1,9 @@
 """TM-*: timer log, timer wheel and timercheck, compared with each other, the log and the timer queue.
 
-Slots of the timer wheel and chains of the timer log, as they will be after the next start.
-
-A broker delivers the units of a slot backwards from the slot's last position. A start relinks only the units at the
-end of the timer log (from one file size before the flushed position on). A slot whose units are all older does not
-change, nor does one whose positions both point beyond the end.
+Slots of the wheel and chains of the timer log are judged as they will be after the next start. A broker delivers the
+units of a slot backwards from the slot's last position. A start relinks only the units at the end of the timer log
+(from one file size before the flushed position on). A slot whose units are all older does not change, nor does one
+whose positions both point beyond the end.
 
 The first position and the count of a slot are not checked: a start uses the first position only to decide how far back
 it relinks, and counts are a metric that no start corrects after a crash.

@@ -1,17 +1,12 @@
-"""The index entries of a store, and the messages that they contradict.
-
-All index entries as one table, which the pass over the log compares with the messages.
+"""The index entries of a store as one table, which the pass over the log compares with the messages.
 
 Entries are in log order. A list of blocks with their least and greatest log offset finds the few blocks that may point
 into a piece of the log; damage only makes the range of a block wider.
 
-Index files and their entries, as the catalog holds them.
-
-Messages that are damaged according to their own index entries: no checksum covers the keys of most records.
-
-An entry proves damage if everything but the key fits: it points to the start of a good record, has that record's store
-time, and is in the chain of its hash. Entries of an earlier log, or of another broker, do not have the right time; an
-entry with a damaged hash is not in the chain of that hash.
+No checksum covers the keys of most records, but their entries may prove them damaged. An entry proves damage if
+everything but the key fits: it points to the start of a good record, has that record's store time, and is in the chain
+of its hash. Entries of an earlier log, or of another broker, do not have the right time; an entry with a damaged hash
+is not in the chain of that hash.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Read a whole log (commitlog or DLedger data): join the parts of the pass, and judge what needs the whole log.
 
-Files before the first one of the log: whether the broker can have deleted them because of their age.
-
+`too_young_to_expire` judges the files before the first one: can the broker have deleted them because of their age?
 Deleted files leave no other trace: units that point before the log are normal until their queue file expires too.
 Source: MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7 to 5.4.0)
 """

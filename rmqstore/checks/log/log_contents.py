@@ -1,10 +1,6 @@
-"""What the pass over the log counts: good records, times, queues, and the order of DLedger entries.
+"""What the pass over the log counts: good records, their times and queues, and the order of DLedger entries.
 
-The good records of a log or of a part of it: number, times and queues.
-
-The order of DLedger entries, and their index units, as the pass over the log counts them.
-
-Parts are merged in address order, so the result does not depend on the splits. `beside/dledger.py` judges it.
+Parts are merged in address order, so the result does not depend on the splits. `beside/dledger.py` judges the entries.
 """
 
 from __future__ import annotations

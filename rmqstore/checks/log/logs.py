@@ -1,7 +1,5 @@
 """The logs of a store together, for the checks of queues: what is at an offset, and which topics exist.
 
-Units of a consume queue that no message of the queue accounts for.
-
 A unit and its record may contradict each other. One such unit among many good ones proves that the header of its record
 is damaged. Several units in a row that point to the same other queue, or a queue without good units, prove nothing
 about records: the files of the queue belong to another queue, or to another broker.

@@ -393,7 +393,7 @@ class _UnitComparison:
             size, code, tags = found["size"], found["tags_code"].astype(np.int64), units["tags_code"].astype(np.int64)
             points = inside & (found["commitlog_offset"] == offset)
             points &= consumequeue.is_message_unit(found["commitlog_offset"], size)
-            # an extension address replaces the tags code; consumequeue_ext.py checks it
+            # an extension address replaces the tags code; `check_queue_extensions` checks it
             same_tag = (code == tags) | (consumequeue.is_ext_address(code))
             if name[0] == SCHEDULE_TOPIC:
                 # a broker delivers by the time in the unit, so a time from an earlier messageDelayLevel is correct

@@ -1,31 +1,25 @@
-"""Findings about single records.
+"""Findings about single records: faults, and header fields that no checksum covers in records without `__CRC32#`.
 
-The code for a fault, and the facts that identify the record.
-
-Header fields that no checksum covers in records without `__CRC32#`: hosts with an invalid port, and SYSFLAG.
-
-A port has 4 bytes where 2 would do. One flipped bit in the upper two makes `new InetSocketAddress` throw:
+Hosts: a port has 4 bytes where 2 would do. One flipped bit in the upper two makes `new InetSocketAddress` throw:
 MessageDecoder returns null and a pull ends there, so that clients also lose the good messages after it. Damage in the
 lower two bytes cannot be detected, and no reader depends on them.
 
-A flipped compression bit in SYSFLAG makes clients fail to decompress the body, or deliver it compressed. Only certain
+SYSFLAG: a flipped compression bit makes clients fail to decompress the body, or deliver it compressed. Only certain
 cases are reported: a body that does not begin like its compression type cannot be decompressed; if only the COMPRESSED
-bit is missing, the whole body must decompress by the type that the other bits name.
+bit is missing, the whole body must decompress by the type that the other bits name. The transaction bits of a prepared
+or rolled back message keep it out of its queue. Brokers write queue offset 0 into such a record, so a record with
+another queue offset has a flipped bit, and consumers never get it. So has one with queue offset 0 whose queue begins
+with 1 in a log that begins at 0 (`findings.check_queue_offsets`).
 
-The transaction bits of a prepared or rolled back message keep it out of its queue. Brokers write queue offset 0 into
-such a record, so a record with another queue offset has a flipped bit, and consumers never get it. So has one with
-queue offset 0 whose queue begins with 1 in a log that begins at 0 (`findings.check_queue_offsets`).
-Source: MessageDecoder#decode, MessageDecoder#decodes (RocketMQ 4.9.7 to 5.4.0), MessageSysFlag, CompressorFactory
-(5.4.0); CommitLog.DefaultAppendMessageCallback#doAppend, DLedgerCommitLog#getQueueOffsetByKey (4.9.7 to 5.5.1)
+STORETIMESTAMP: a broker appends records in the order of time, to within seconds. One flipped bit changes the time by
+years, so that it contradicts both neighbours and BORNTIMESTAMP. Brokers use it to select the file where recovery
+begins, to search queues by time, and to compute when a delayed message is due.
 
-STORETIMESTAMP: single records whose store time contradicts both neighbours and their own BORNTIMESTAMP.
+Control characters in property values are counted: they are allowed, but an overwritten page looks the same.
 
-A broker appends records in the order of time, to within seconds. Without `__CRC32#`, no checksum covers the store
-time, and one flipped bit changes it by years. Brokers use it to select the file where recovery begins, to search
-queues by time, and to compute when a delayed message is due.
-Source: CommitLog#isMappedFileMatchedRecover, ConsumeQueue#getOffsetInQueueByTime (RocketMQ 4.9.7 to 5.4.0)
-
-Count messages with control characters in property values: allowed, but an overwritten page looks the same.
+Source: MessageDecoder#decode, MessageDecoder#decodes, CommitLog#isMappedFileMatchedRecover,
+ConsumeQueue#getOffsetInQueueByTime (RocketMQ 4.9.7 to 5.4.0), MessageSysFlag, CompressorFactory (5.4.0);
+CommitLog.DefaultAppendMessageCallback#doAppend, DLedgerCommitLog#getQueueOffsetByKey (4.9.7 to 5.5.1)
 """
 
 from __future__ import annotations

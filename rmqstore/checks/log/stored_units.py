@@ -1,10 +1,7 @@
-"""The units of consume queues that the pass over the log is compared with.
+"""The units of consume queues, by queue and index, that the pass over the log compares messages with.
 
-Read the units of consume queues by queue and index, for the pass over the log.
-
-What a split of the log was compared with: the ranges read beside it, and digests of their content.
-
-If a later run reads the same ranges and gets the same digests, the split is compared with the same bytes.
+`BesideSplit` has what a split of the log was compared with: the ranges read beside it, and digests of their content. If
+a later run reads the same ranges and gets the same digests, the split is compared with the same bytes.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
-"""Simple consume queues and their extensions.
+"""Compare simple consume queues with the log: missing units, units without a message, and the end of each queue.
 
-Compare simple consume queues with the log: missing units, units without a message, and the end of each queue.
+The pass over the log has compared the messages with their units (`log/queue_parts.py`). This module checks the
+remaining units, and reports the messages without a unit. `rocksdb.py` has a subclass for queues in RocksDB.
 
-The pass over the log has compared the messages with their units (`queue_parts.py`). This module checks the remaining
-units (`queue_check.py`), and reports the messages without a unit.
-
-Check the units of one consume queue that belong to no message, and find the end of the queue.
-
-`rocksdb.py` has a subclass for queues in RocksDB.
-
-Consume queue extensions: units form a chain by their sizes, and addresses in consume queues point to units.
+In an extension, units form a chain by their sizes, and addresses in consume queues point to units.
 
 Source: ConsumeQueueExt#recover, #get (RocketMQ 5.4.0)
 """

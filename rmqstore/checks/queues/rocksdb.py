@@ -3,15 +3,11 @@
 Readers do not see rows after the end that the column family `offset` names: after a truncation, a broker corrects
 this end first and deletes the rows later.
 
-Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocketMQ 5.4.0)
+A broker with its queues in RocksDB has no BatchCQ. It writes one row for an inner batch, at its first queue offset, as
+for any other message, and none for the other queue offsets of the batch.
 
-Batch queues in a RocksDB: one row for each message or inner batch, at its first queue offset.
-
-A broker with its queues in RocksDB has no BatchCQ. It writes one row for an inner batch, as for any other message, and
-none for the other queue offsets of the batch.
-
-Source: RocksDBConsumeQueueStore#getConsumeQueue, RocksDBConsumeQueueTable#buildAndPutCQByteBuffer (RocketMQ 5.4.0; and
-rows written by a real broker)
+Source: RocksDBConsumeQueueTable#buildAndPutCQByteBuffer, RocksDBConsumeQueueOffsetTable,
+RocksDBConsumeQueueStore#getConsumeQueue (RocketMQ 5.4.0; and rows written by a real broker)
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Repairs the broker's configuration, in files and in a RocksDB.
 
-Files: a broken file from its .bak or the reverse, and offsets after a queue's end.
-
-RocksDB: offsets of consumer groups are changed; the database is replaced as a whole.
+A broken file is replaced by its .bak, or the reverse; offsets after the end of their queue are reduced to it. A
+database with changed offsets is replaced as a whole.
 
 Source: RocksDBConsumerOffsetManager#decodeOffset, #putWriteBatch, ConsumerOffsetManagerV2#commitOffset (RocketMQ 5.5.1)
 """

@@ -1,14 +1,12 @@
 """Repairs rocksdbstore/ and kvStore/, so that their rows and positions fit the log as the repair leaves it.
 
-The database is replaced as a whole, without the rows that would name a record that the log no longer has, or another
-one than the row says: a broker would drop such a row, or take the record for its message. Rows of records that stay, or
-that get their original bytes back, stay.
+Each database is replaced as a whole. Rows in rocksdbstore/ go if they name a record that the log no longer has, or
+another one than the row says: a broker would drop such a row, or take the record for its message. Rows of kvStore/ go
+if they name messages that their queue no longer has: the broker would return a later message with the same queue offset
+to the group once more.
 
 Source: MessageRocksDBStorage, TransMessageRocksDBStore#buildTransIndex, IndexRocksDBStore#buildIndex,
 TimerMessageRocksDBStore#start (RocketMQ 5.4.0 and 5.5.1)
-
-Rows of kvStore/ that name messages which their queue does not have after the repair are removed: if they stayed, the
-broker would return a later message with the same queue offset to the group once more.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Create:
 class Discard:
     """Move a file, a link, or a directory with everything in it into quarantine.
 
-    `expect` is the result of `fingerprints.fingerprint_entry`.
+    `expect` is the result of `plan_builder.fingerprint_entry`.
     """
 
     do: ClassVar[str] = "discard"

@@ -1,19 +1,18 @@
 """Rebuilds the files of one consume queue; only units that differ are written.
 
-Units of expired messages and addresses of the extension stay, since the log does not have them. Pre-blanks occur only
-before the first unit. After the last unit there are only zeros, and no further file.
+Units of expired messages stay, since the log does not have them. Pre-blanks occur only before the first unit. After the
+last unit there are only zeros, and no further file.
 
 A queue offset without a message, between others, gets the unit of the message before it: consumers get that message
 twice. A pre-blank there would lose good messages in every version. When its address 0 cannot be read, a pull continues
 after the log's first file (CommitLog#rollNextFile in DefaultMessageStore#getMessage) and skips all messages in it.
 Brokers from 5.0 on find the queue's minimum by a binary search, which requires ascending addresses.
 
-Rebuilds a BatchCQ: its units follow each other from the first file on, regardless of their queue offsets.
+Sound units of the extension stay. A bitmap depends on the filters of consumers at the time of the dispatch, so a lost
+one cannot be rebuilt: a unit whose address has no sound unit gets its tags code instead, and brokers filter by the
+properties of the message.
 
-The extension of a consume queue in a rebuild: sound units are kept, others are removed.
-
-A bitmap depends on the filters of consumers at the time of the dispatch, so a lost one cannot be rebuilt. A queue unit
-whose address has no sound unit gets its tags code instead; brokers then filter by the properties of the message.
+The units of a BatchCQ follow each other from the first file on, regardless of their queue offsets.
 """
 
 from __future__ import annotations

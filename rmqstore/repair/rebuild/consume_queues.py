@@ -1,9 +1,7 @@
 """Rebuilds consume queues from the log: chooses the queues, reads their messages, and plans the steps for each.
 
-The limit of a rebuild in a member of a DLedger group: only committed entries may have units in a queue.
-
-Brokers dispatch only committed entries. A leader may replace later ones; their units would remain and shift those of
-the entries that replace them.
+In a member of a DLedger group, only committed entries get units, because brokers dispatch only those. A leader may
+replace later ones; their units would remain and shift those of the entries that replace them.
 """
 
 from __future__ import annotations

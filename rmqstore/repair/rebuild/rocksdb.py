@@ -1,12 +1,10 @@
-"""A RocksDB that a plan replaces, and those that it does not write.
+"""Replaces a RocksDB by a new one; refuses or notes a database that a repair does not write.
 
-To replace a database, the files of the old database are moved to quarantine, the manifest first; the new ones are
-created, the manifest last; then CURRENT, which is only overwritten, names the new manifest. In between, RocksDB finds
-no manifest and refuses to open, so that no broker starts with an incomplete database.
+The files of the old database are moved to quarantine, the manifest first; the new ones are created, the manifest last;
+then CURRENT, which is only overwritten, names the new manifest. In between, RocksDB finds no manifest and refuses to
+open, so that no broker starts with an incomplete database.
 
 Source: VersionSet::GetCurrentManifestPath (RocksDB 8.4)
-
-For databases that a repair does not write, there are refusals and notes.
 """
 
 from __future__ import annotations

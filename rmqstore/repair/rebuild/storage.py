@@ -1,23 +1,17 @@
-"""Converts the consume queues of a store from files to RocksDB, and back.
+"""Converts the consume queues of a store from files to RocksDB and back, with the configuration.
 
 The queues are rebuilt from the log in the other form, and the old ones go into quarantine as a whole; of them, only
 the ends of queues without a message in the log are needed.
-Topics, subscription groups and consumer offsets go to where the broker then reads them (`storage_config`).
 
-Source: RocksDBMessageStore#createConsumeQueueStore, RocksDBConsumeQueueStore#<init>, ConsumeQueueStore#load
-(RocketMQ 5.4.0, 5.5.1)
+With storeType=default a broker keeps topics, subscription groups and consumer offsets in JSON files, with
+defaultRocksDB in RocksDB. A start with RocksDB imports a JSON file only if the counter of its data version is greater
+than that of the RocksDB, which often is not so: the counter of consumer offsets grows once in 500 commits. So all rows
+are written here, with the version of the JSON file, and nothing is imported later. The JSON files stay; a broker with
+RocksDB does not change them. In the other direction the databases go into quarantine, and the counter grows by 1: a
+broker that still has storeType=defaultRocksDB then imports the JSON files into new databases.
 
-Moves topics, subscription groups and consumer offsets to where a broker reads them with another storeType.
-
-With storeType=default a broker keeps them in JSON files, with defaultRocksDB in RocksDB. A start with RocksDB imports a
-JSON file only if the counter of its data version is greater than that of the RocksDB, which often is not so: the
-counter of consumer offsets grows once in 500 commits. So all rows are written here, with the version of the JSON file,
-and nothing is imported later. The JSON files stay; a broker with RocksDB does not change them.
-
-In the other direction the databases go into quarantine, and the counter grows by 1: a broker that still has
-storeType=defaultRocksDB then imports the JSON files into new databases.
-
-Source: RocksDBTopicConfigManager#merge, RocksDBSubscriptionGroupManager#merge, RocksDBConsumerOffsetManager#merge,
+Source: RocksDBMessageStore#createConsumeQueueStore, RocksDBConsumeQueueStore#<init>, ConsumeQueueStore#load,
+RocksDBTopicConfigManager#merge, RocksDBSubscriptionGroupManager#merge, RocksDBConsumerOffsetManager#merge,
 LmqConsumerOffsetManager#decode, BrokerController#<init> (RocketMQ 5.4.0, 5.5.1)
 """
 

@@ -4,7 +4,7 @@ It has two stages. The first one handles only the log: it finds the places that 
 takes their bytes. The second one examines the store with these bytes, and plans the usual recovery for it, so that
 consume queues, index, timer and remaining damage are judged by the healed log. The result is one plan for both stages.
 
-Finds which of several stores can heal a store, with the proof of `recover --replica`, but without a plan.
+`find_offers` says which of several stores can heal a store, with the same proofs, but without a plan.
 """
 
 from __future__ import annotations

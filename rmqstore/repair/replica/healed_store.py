@@ -1,10 +1,7 @@
-"""Stores with the bytes of replicas in their log, and plans for their real files.
+"""The healed store: the store with the bytes of replicas in its log.
 
-The healed store: the store with the replicas' bytes in its log. Nothing is copied: it is read through steps.
-
-The rest of the recovery is planned for this store, so that one examination covers everything.
-
-Merges the healed store's plan and the replicas' bytes into one plan for the real files.
+Nothing is copied: it is read through steps. The rest of the recovery is planned for this store, so that one examination
+covers everything. `merged` makes one plan for the real files of that plan and of the replicas' bytes.
 """
 
 from __future__ import annotations

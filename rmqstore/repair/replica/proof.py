@@ -1,25 +1,19 @@
 """Proves that another store is a replica, and up to where.
 
-Proves that another store is a replica: it has equal records at the same offsets, around every place and in samples.
+It is one if it has equal records at the same offsets, around every place and in samples. Two replicas have the same log
+up to some offset, and different ones after it if they diverged (another epoch or term). So every place before an equal
+record is before the divergence.
 
-Two replicas have the same log up to some offset, and different ones after it if they diverged (another epoch or term).
-So every place before an equal record is before the divergence.
-
-Proves how far a replica's log has the same history if no equal record follows a damaged place.
-
-That happens if the replica's log ends inside the place, like that of a follower that was behind. Two logs are equal up
-to any record that both have, so one proved record in the place proves all of the replica's log before it. The proofs
-are:
+If no equal record follows a damaged place, the replica's log may end inside the place, like that of a follower that was
+behind. Two logs are equal up to any record that both have, so one proved record in the place proves all of the
+replica's log before it. The proofs are:
 
 * an entry of this store's index with the hash of the record's unique key, which points to the same offset;
 * controller mode: both nodes have the same epoch, which has one master, and therefore one log;
 * DLedger: this store's index has the entry, with its term; or the entry has the term of this store's next entry. A term
   has one leader, and therefore one log.
 
-Compares a replica's records with what a store still contains about the lost end of its log.
-
-No record of the store's log follows there, so the records alone do not show whether the replica has the same history.
-But other files may know of the lost messages:
+After the lost end of this store's log, the records alone show nothing, but other files may know of the lost messages:
 
 * the index has the hash of each message's unique key;
 * DLedger's index has position, size and term of each entry;

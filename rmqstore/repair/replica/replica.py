@@ -1,6 +1,4 @@
-"""Reads a replica: another node's store, or an older copy of the same store.
-
-What a replica's own consume queues and index say about its records.
+"""A replica: another node's store, or an older copy of the same store; what its queues and index say of its records.
 
 No CRC covers the properties of most records. In the replica too, only the tags code of a queue's unit and the key
 hashes of the index show that they are damaged. These are the checks of `verify`, made with the replica's own files.

@@ -1,10 +1,6 @@
-"""The places that need bytes, the replica for each, and what queues and index say about its records.
+"""The places of a log that need bytes, the replica for each, and what queues and index say about its records.
 
-Chooses the replica for each place; all replicas with good bytes there must agree. Reads only the replicas.
-
-Finds the places of a log that need a replica's bytes: damage, missing files, fillers, both ends. Pure.
-
-Judges the records of a healed store that came from a replica, by the queues and the index of both stores.
+Places are damage, missing files, fillers, and both ends. All replicas with good bytes at a place must agree.
 
 Without a replica, a unit or an index entry that contradicts its message counts, because it may be the only trace of
 damage in the message. A replica has units and entries of its own for the same record:

@@ -1,30 +1,20 @@
 """What the bytes of a damaged record may have been; checksums and witnesses decide.
 
-Candidates for a damaged record: header fields with the values that witnesses give, if all checksums then fit.
-
 A candidate must have valid framing, fit its body CRC (and its record CRC if it has one), and have the queue offset that
-its consume queue unit or its neighbours prove.
+its consume queue unit or its neighbours prove. The kinds of candidates, in the order of this file:
 
-Replaces single fields of a record; all candidates are built with these functions.
-
-Candidates with one flipped bit or wrong byte, which a CRC locates, so that the original bytes are restored.
-
-Reconstructs the SYSFLAG of a damaged record from its body, its properties and its consume queue unit.
+* one flipped bit, or one wrong byte, which a CRC locates;
+* SYSFLAG from the body, the properties and the unit;
+* header fields with the values that witnesses give;
+* for a damaged property text, which hardly any checksum covers: one flipped bit that the tags code of the unit or the
+  name of a known property proves; otherwise a readable text;
+* a record of a BatchCQ topic that its unit contradicts. A unit there has all that queues need: size, tags code, store
+  time, base offset and count. The record is the damaged one only if a single field (or its queue) differs, and another
+  witness agrees with the unit: for the tags code one flipped bit of the TAGS, for the base offset its second copy in
+  the record (QUEUEOFFSET beside INNER_BASE) or the units around it, for the count the messages in the body, for the
+  store time those of the neighbours. Otherwise the unit is rebuilt from the record.
 
 Source: MessageSysFlag, SendMessageProcessor#sendBatchMessage, ConsumeQueue dispatch (RocketMQ 5.4.0)
-
-Candidates for a damaged property text: one flipped bit that a witness proves, otherwise a readable text.
-
-Most records have no checksum over their properties. The proof of a candidate is the tags code of the record's consume
-queue unit, or the name of a property that brokers use.
-
-Candidates for a BatchCQ topic's record that its unit contradicts, if another witness proves the unit right.
-
-A BatchCQ unit has all that queues need of its record: size, tags code, store time, base offset and count. The record is
-the damaged one only if a single field (or its queue) differs, and another witness agrees with the unit: for the tags
-code one flipped bit of the TAGS, for the base offset its second copy in the record (QUEUEOFFSET beside INNER_BASE) or
-the units around it, for the count the messages in the body, for the store time those of the neighbours. Otherwise the
-unit is rebuilt from the record.
 """
 
 from __future__ import annotations

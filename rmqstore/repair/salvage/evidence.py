@@ -1,6 +1,4 @@
-"""Evidence about damaged places: what is known, and from which witness.
-
-The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
+"""The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
 
 A row is (place, field, value, witness). A place is either the start of one record, to which a consume queue unit
 points, or the range between two good messages of a queue, in which a gap in the queue offsets or the progress of a
@@ -9,14 +7,6 @@ needed: index entries, of which there may be millions (`Evidence.indexed`), and 
 record, which test candidates.
 
 A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
-
-Values of the evidence table: queue slots, expected messages, rows.
-
-Consumer progress per queue: it shows which groups will read a filler, and which messages must have existed.
-
-Records that are the only one of their queue, and that another queue lacks: their TOPIC or QUEUEID is damaged. Pure.
-
-No checksum covers these fields before 5.0, and a CRC that was computed over damaged bytes agrees with them.
 """
 
 from __future__ import annotations

@@ -4,16 +4,13 @@ Topic, queue id and queue offset follow from the only unit that points to the re
 or from the order of the units; TAGS and the fields of a batch from the unit; compression bits from the body. Damaged
 properties are corrected if there is a proof; otherwise they are made readable, and the message stays.
 
-Decides whether a queue's units or its records' headers are right if their queue offsets differ. Pure.
+If queue offsets of units and headers differ, either may be right. A broker assigns queue offsets in the order of the
+log, and writes the units in the same order. So the headers are damaged in two cases: the units point to rising offsets
+while the queue offsets in the headers do not rise; or the units on both sides agree with their messages, and there are
+exactly as many records between them as queue offsets.
 
-A broker assigns queue offsets in the order of the log, and writes the units in the same order. So the headers are
-damaged in two cases: the units point to rising offsets while the queue offsets in the headers do not rise; or the units
-on both sides agree with their messages, and there are exactly as many records between them as queue offsets.
-
-Original records for plans that do not change the log, so that they do not rebuild queues and index to fit damage.
-
-Salvage corrects records that their units prove damaged. On a replica, in a rebuild of one part and with
-`--only`, the log stays unchanged; then queues and index are rebuilt as if from the original records.
+On a replica, in a rebuild of one part and with `--only`, the log stays unchanged; then queues and index are rebuilt as
+if from the original records (`ProvedRecords`), so that they do not fit the damage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Divides a damaged span into cells, one per record, as far as units, framing and the DLedger index show.
 
-Numbers the DLedger entries of repaired spans: index and term in each header continue those of the entries around.
-
-The indexes on both sides of a span show how many entries it contained, and the index file shows where they were.
+The cells of DLedger data are numbered: index and term in each header continue those of the entries around. The indexes
+on both sides of a span show how many entries it contained, and the index file shows where they were.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Ledger:
         draft.more.update(loss.more)
         draft.notes.extend(self.notes)
 
-    # `redispatch.Sink`: good records that are cut off are dispatched into the ledger
+    # `repaired_log.Sink`: good records that are cut off are dispatched into the ledger
 
     def rows(self, names: list[Name], rows: DispatchedRows) -> None:
         found, counts = np.unique(rows.number, return_counts=True)

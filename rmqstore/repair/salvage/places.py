@@ -1,7 +1,4 @@
-"""Finds damaged spans, each within one file, the good records around them, and the start of DLedger's entries.
-
-DLedger entries according to their headers and to the DLedger index.
-"""
+"""Finds damaged spans, each within one file, the good records around them, and the start of DLedger's entries."""
 
 from __future__ import annotations
 

@@ -1,15 +1,7 @@
-"""plan_salvage: repairs damage within the logs, from the evidence to the steps of a plan. Pure.
+"""plan_salvage: repairs damage within the logs, from the evidence to the steps of a plan; plan_tail: the end of a log.
 
-Plans the end of a log: zeroes everything after it, so that old records do not reappear.
-
-A zero file of the right length after the end is normal and stays. The bytes of a BLANK at the end of a file are
-undefined and never read, so they stay, too.
-
-Builds the steps that repair damaged spans and records, and counts what is lost.
-
-The result of a salvage: steps, fillers, loss, and notes for the plan.
-
-Contents of a salvage's steps: runs of zeros, splits, and the ranges that change.
+Everything after the end is zeroed, so that old records do not reappear. A zero file of the right length after the end
+is normal and stays. The bytes of a BLANK at the end of a file are undefined and never read, so they stay, too.
 """
 
 from __future__ import annotations

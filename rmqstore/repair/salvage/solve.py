@@ -6,15 +6,11 @@
 The candidates (`candidates.py`) are tried in order, the likeliest first. The solver never takes a candidate that a
 witness contradicts, nor one of several that fit.
 
-Extends damaged spans that are too short for a filler: by a BLANK after them, or by a good message beside them.
+A filler needs `SMALLEST` bytes, plus DLedger's header. A damaged span that is too short for one is extended by a BLANK
+after it. A good message beside it is taken only on request (--merge-neighbours), because it is lost.
 
-A filler needs `SMALLEST` bytes, plus DLedger's header. Shorter damage between good messages can only be replaced
-together with one of them. That loses a message, so it is done only on request (--merge-neighbours).
-
-Determines the end of each log after a repair: after the last message that can be kept.
-
-Damage at the very end of a log may hide a sound message, if only the header before it was damaged. The solver decides,
-as in the middle of the log. Records that no witness proves are truncated, as by a broker.
+Damage at the very end of a log may hide a sound message, if only the header before it was damaged. The solver decides
+there, too (`reach`). Records that no witness proves are truncated, as by a broker.
 """
 
 from __future__ import annotations
