@@ -21,9 +21,10 @@ import os
 import stat
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, IntEnum
+from functools import partial
 from pathlib import Path
 
 from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
@@ -209,20 +210,15 @@ class Status(Enum):
     """Something other than this journal has changed it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """One in-place step with its file, the file's old metadata, and the before-images."""
-
-    step: InPlace
-    path: Path
-    meta: Meta
-    images: list[Image]
-    log: UndoLog
+BeforeImages = Callable[[], Iterator[tuple[int, bytes]]]
+"""Yields the old bytes that a step replaces, as (position, bytes)."""
 
 
-def probe_in_place(touched: Touched, *, torn: bool) -> Status:
-    """Determine the state of an in-place step; only with `torn` may it be half done (MIXED)."""
-    step, path, meta = touched.step, touched.path, touched.meta
+def probe_in_place(step: InPlace, path: Path, after: str | None, before: BeforeImages, *, torn: bool) -> Status:
+    """Determine the state of an in-place step; only with `torn` may it be half done (MIXED).
+
+    `after`: the fingerprint of its new bytes.
+    """
     status = status_of(path)
     if status is None or not stat.S_ISREG(status.st_mode):
         return Status.FOREIGN
@@ -231,33 +227,33 @@ def probe_in_place(touched: Touched, *, torn: bool) -> Status:
         if size < step.at + step.length:
             return Status.FOREIGN
         found = fingerprint_range(path, step.at, step.length)
-        if found == meta.after:
+        if found == after:
             return Status.AFTER
-        if found == fingerprint(data for _, data in touched.log.before(touched.images)):
+        if found == fingerprint(data for _, data in before()):
             return Status.BEFORE
-        return Status.MIXED if torn and _is_mixture(touched, step.length) else Status.FOREIGN
+        return Status.MIXED if torn and _is_mixture(step, path, step.length, before) else Status.FOREIGN
     if size == step.to_size:
         if not isinstance(step, Extend):
             return Status.AFTER
-        if fingerprint_range(path, step.at, step.length) == meta.after:
+        if fingerprint_range(path, step.at, step.length) == after:
             return Status.AFTER
     elif size == step.from_size and (
         isinstance(step, Extend) or fingerprint_range(path, step.at, step.length, step.expect) == step.expect
     ):
         return Status.BEFORE
     low, high = sorted((step.from_size, step.to_size))
-    return Status.MIXED if torn and low <= size <= high and _is_mixture(touched, size - low) else Status.FOREIGN
+    mixed = torn and low <= size <= high and _is_mixture(step, path, size - low, before)
+    return Status.MIXED if mixed else Status.FOREIGN
 
 
-def _is_mixture(touched: Touched, length: int) -> bool:
+def _is_mixture(step: InPlace, path: Path, length: int, before: BeforeImages) -> bool:
     """Return whether each of the first `length` bytes of the range is the old or the new one (0 beyond an end)."""
     import numpy as np
 
-    step = touched.step
     after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
-    before = _BeforeImages(touched.log.before(touched.images))
+    old = _OldBytes(before())
     at, stop = step.at, step.at + length
-    for piece in read_runs(touched.path, at, length):
+    for piece in read_runs(path, at, length):
         if isinstance(piece, int) and after is None:  # undoing a truncate extends the file with a hole first
             at += piece
             continue
@@ -265,7 +261,7 @@ def _is_mixture(touched: Touched, length: int) -> bool:
             new = after.take(len(chunk)) if after is not None else b""
             data, was, will = (
                 np.frombuffer(part.ljust(len(chunk), b"\0"), np.uint8)
-                for part in (chunk, before.take(at, len(chunk)), new)
+                for part in (chunk, old.take(at, len(chunk)), new)
             )
             if not bool(((data == was) | (data == will)).all()):
                 return False
@@ -273,7 +269,7 @@ def _is_mixture(touched: Touched, length: int) -> bool:
     return at == stop
 
 
-class _BeforeImages:
+class _OldBytes:
     """Reads before-images in the order of their positions; zeros where there is none."""
 
     def __init__(self, frames: Iterator[tuple[int, bytes]]) -> None:
@@ -607,7 +603,8 @@ def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool
     step, meta = work.plan.steps[number], batch.metas[number]
     path, waiting = work.paths.locate(step.path), work.waiting(number)
     if isinstance(step, InPlace):
-        status = probe_in_place(Touched(step, path, meta, batch.images.get(number, []), work.log), torn=torn)
+        before = partial(work.log.before, batch.images.get(number, []))
+        status = probe_in_place(step, path, meta.after, before, torn=torn)
         now = status_of(path)
         if status is Status.AFTER and now is not None and work.folder.touched_since(now, meta.mtime_ns):
             return Status.FOREIGN  # the bytes of the step are unchanged, but something has written to the file

@@ -355,13 +355,10 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
             Text("undoing the older repair {older} needs {path}", older=older[0], path=folder.path),
             Text("prune the older one first"),
         )
-    status = folder.store.stat()
-    refuse_locked(folder.store)
-    with hold_lock(folder.store, folder.disk, remove=False):
+    with _locked_as_it_was(folder):
         if state is not State.PREPARING:
             folder.save(state=State.PRUNING)
         folder.discard(quarantine_too=state is not State.PREPARING)
-    folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
 
 
 def prune_missing(folder: JournalFolder) -> None:
@@ -371,10 +368,17 @@ def prune_missing(folder: JournalFolder) -> None:
     """
     if folder.record.state is not State.MISSING:
         raise Refused(Text("{path} is not missing", path=folder.path), Text("leave --missing out"))
+    with _locked_as_it_was(folder):
+        folder.discard_pointer()
+
+
+@contextlib.contextmanager
+def _locked_as_it_was(folder: JournalFolder) -> Iterator[None]:
+    """Hold the lock of a journal's store, and then restore the times of its directory. Errors: StoreIsLive."""
     status = folder.store.stat()
     refuse_locked(folder.store)
     with hold_lock(folder.store, folder.disk, remove=False):
-        folder.discard_pointer()
+        yield
     folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
 
 
