@@ -166,10 +166,10 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     due = wanted_queues(case.store, case.verified, log.queues)
     if due is None:
         return None
-    behind = codes.CQ_BEHIND in case.options.only or (
+    after = codes.CQ_BEHIND in case.options.only or (
         codes.DL_COMMITTED in case.counts and case.options.wants(codes.DL_COMMITTED)
     )
-    if due or log.renamed or behind or _start_leaves_gaps(case):
+    if due or log.renamed or after or _start_leaves_gaps(case):
         due |= frozenset(name for name, part in case.verified.logs.queues.items() if part.missing)
     return due
 

@@ -15,11 +15,11 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder, first_notes
 from rmqstore.repair.plan.recover_options import TRUNCATE
 from rmqstore.repair.recovery import LogEnds, Recovery
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog
-from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_behind
+from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_after
 from rmqstore.repair.salvage.places import missing_front
 from rmqstore.repair.salvage.salvage import (
     SalvageResult,
-    drop_behind_hole,
+    drop_after_hole,
     first_damage,
     lose_tail,
     plan_salvage,
@@ -103,7 +103,7 @@ def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first:
         dispatcher = Redispatch(case.store, ledger, case.verified.batch_topics)
         dispatcher.run(RepairedLog(later, later.queue.stop, case.store.files), max(cut, later.queue.start))
         zero_from(draft, later, cut, Text("after the first damage of the log"))
-        damaged = damage_behind(case.evidence, later, cut)
+        damaged = damage_after(case.evidence, later, cut)
         ledger.queues.update(damaged.queues)
         if damaged.at_least:
             ledger.at_least = True
@@ -119,7 +119,7 @@ def end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
         return log
     last = case.results[-1]
     if case.options.wants_log:
-        drop_behind_hole(draft, last)
+        drop_after_hole(draft, last)
         plan_tail(draft, last, log.ends[-1])
         log = replace(log, drops_records=last.reaches > log.ends[-1])
     if not (case.options.wants_log or case.options.wants(codes.CQ_BEYOND_LOG)):

@@ -320,7 +320,7 @@ def last_before(log: LogResult, at: int) -> Sequence[Span]:
         look *= 8
 
 
-def first_behind(log: LogResult, at: int) -> Sequence[Span]:
+def first_after(log: LogResult, at: int) -> Sequence[Span]:
     """Return the first good records at or after an offset, also across damage and BLANKs."""
     run = log.tiling.find(at)
     while run is not None and run.kind is not Kind.RECORDS:

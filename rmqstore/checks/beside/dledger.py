@@ -126,11 +126,11 @@ def _index(tally: EntryTally, index: MappedFileQueue, findings: Findings, killed
             "absent": tally.absent,
         }
         findings.add(Finding(codes.DL_DATA_INDEX, "dledger-index", index.name_at(at), at, _UNIT.size, facts))
-    behind = last_nonzero(index, _UNIT.size)
+    after = last_nonzero(index, _UNIT.size)
     end = dledger.index_at(tally.last_index + 1)
-    if behind is not None and behind >= end and not live:
-        facts = {"last_index": tally.last_index, "units": (behind - end) // _UNIT.size + 1}
-        length = behind + _UNIT.size - end
+    if after is not None and after >= end and not live:
+        facts = {"last_index": tally.last_index, "units": (after - end) // _UNIT.size + 1}
+        length = after + _UNIT.size - end
         findings.add(Finding(codes.DL_INDEX_GHOST, "dledger-index", index.name_at(end), end, length, facts))
 
 

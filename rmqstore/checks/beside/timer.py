@@ -142,10 +142,10 @@ def _file(file: MappedFile, log: LogRange | None, findings: Findings, facts: Tim
     for start, units, invalid in good_chunks(file):
         if log is not None and not live:
             offset = units["commitlog_offset"].astype(np.int64)
-            behind = np.flatnonzero(offset >= log.wrote)
-            beyond += len(behind)
-            if len(behind) and first < 0:
-                first, value = start + int(behind[0]) * _UNIT.size, int(offset[behind[0]])
+            after = np.flatnonzero(offset >= log.wrote)
+            beyond += len(after)
+            if len(after) and first < 0:
+                first, value = start + int(after[0]) * _UNIT.size, int(offset[after[0]])
         end.units += len(units)
         if invalid is not None:
             end.size, end.magic = int(invalid["size"]), int(invalid["magic"])
@@ -185,7 +185,7 @@ def _slots(store: Store, queue: MappedFileQueue, findings: Findings) -> int:
     judged = judge(store, queue)
     if judged is None:
         return 0
-    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), (Text("after the end"), judged.behind)):
+    for reason, numbers in (("lost", judged.lost), ("foreign", judged.foreign), (Text("after the end"), judged.beyond)):
         if len(numbers):
             facts: dict[str, Fact] = {"reason": reason, "count": len(numbers)}
             if reason == "lost":
@@ -398,7 +398,7 @@ class Wheel:
 class Judged:
     """Wrong slots by number, and units with a wrong link to the previous unit.
 
-    Shape: lost, foreign, behind (slots,); rows (SLOTS,); at, prev, link (units,). Units: at, prev (correct link) and
+    Shape: lost, foreign, beyond (slots,); rows (SLOTS,); at, prev, link (units,). Units: at, prev (correct link) and
     link (actual link) are positions in the timer log, bytes.
     """
 
@@ -407,7 +407,7 @@ class Judged:
     """Slots whose units would not all be read."""
     foreign: I64
     """Slots without units that lead to units of other slots."""
-    behind: I64
+    beyond: I64
     """Slots without units that point after the end of the timer log."""
     messages: int
     """Number of units of the lost slots; some of them may still be read."""
@@ -429,7 +429,7 @@ class Judged:
     @property
     def slots(self) -> I64:
         """All wrong slots, in order."""
-        return np.sort(np.concatenate([self.lost, self.foreign, self.behind]))
+        return np.sort(np.concatenate([self.lost, self.foreign, self.beyond]))
 
 
 @dataclass(slots=True)

@@ -251,10 +251,10 @@ class IndexCatalog:
                     continue
                 raw = file.units(first, length)
                 offset = index.UNIT.array(raw)["phy_offset"].astype(np.int64)
-                behind = np.flatnonzero(offset >= wrote)
-                if len(behind) and not count:
-                    unit, phy_offset = first + int(behind[0]), int(offset[behind[0]])
-                count += len(behind)
+                after = np.flatnonzero(offset >= wrote)
+                if len(after) and not count:
+                    unit, phy_offset = first + int(after[0]), int(offset[after[0]])
+                count += len(after)
             if count:
                 facts: dict[str, Fact] = {"unit": unit, "count": count, "wrote": wrote, "phy_offset": phy_offset}
                 at = index.unit_at(unit, file.slots)

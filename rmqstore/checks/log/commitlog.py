@@ -385,8 +385,8 @@ def _find_stale(result: LogResult) -> None:
     if start == file.start:  # truncation would have deleted this file
         return
     torn = result.tiling.find(start - 1) if start > result.tiling.start else None
-    behind = [at for part in result.queues.values() for at, _ in part.repeats if at >= start]
-    if (torn is not None and torn.kind is Kind.DIRTY and not torn.count and torn.stop == start) or behind:
+    after = [at for part in result.queues.values() for at, _ in part.repeats if at >= start]
+    if (torn is not None and torn.kind is Kind.DIRTY and not torn.count and torn.stop == start) or after:
         result.stale_from = start
 
 

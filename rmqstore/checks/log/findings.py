@@ -85,10 +85,10 @@ def _damage(result: LogResult, i: int, wrote: int, last_part: bool) -> Finding |
     if run.cause is Fault.PHYSICAL_OFFSET:
         return None
     if run.count == 0 and length <= BLANK_SIZE and run.stop < wrote:
-        behind = result.tiling[i + 1]
+        after = result.tiling[i + 1]
         file = result.queue.find(run.start)
-        if behind.kind is Kind.ZERO and file is not None and behind.stop == file.stop:
-            return result.finding(own.no_blank, run.start, behind.stop - run.start, {"damaged": True})
+        if after.kind is Kind.ZERO and file is not None and after.stop == file.stop:
+            return result.finding(own.no_blank, run.start, after.stop - run.start, {"damaged": True})
     unknown = unknown_records(result.queue, run) if run.cause is Fault.MAGIC and not result.body_offset else None
     if unknown is not None:
         magic, records = unknown

@@ -188,9 +188,9 @@ class LogContents:
             self.first_time, self.first_at = int(times[0]), first_at
         self.last_time = int(times[-1])
         top = int(np.flatnonzero(times == high)[-1])
-        behind = times[top + 1 :]
-        next_at = int(offset[top + 1]) - columns.body_offset if len(behind) else None
-        self._add_back(high, first_at, next_at, int(behind.max()) if len(behind) else -1)
+        after = times[top + 1 :]
+        next_at = int(offset[top + 1]) - columns.body_offset if len(after) else None
+        self._add_back(high, first_at, next_at, int(after.max()) if len(after) else -1)
 
     def append(self, part: LogContents) -> None:
         """Append the next part, except for its queues."""

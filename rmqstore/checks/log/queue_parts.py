@@ -161,18 +161,18 @@ class QueuePart:
             stop = 0  # the second one may go on
         for i in range(stop):
             one = todo[i]
-            behind = todo[i + 1] if i + 1 < len(todo) else None
-            following = behind.first if behind is not None else None
+            after = todo[i + 1] if i + 1 < len(todo) else None
+            following = after.first if after is not None else None
             single = one.stop - one.first == 1
             if self.next < 0:  # nothing precedes it
-                odd = single and behind is not None and behind.first > 0
-                if odd and behind is not None and self._precedes(one, behind, unit_at, file_size):
-                    self.first = self.next = behind.first - 1
+                odd = single and after is not None and after.first > 0
+                if odd and after is not None and self._precedes(one, after, unit_at, file_size):
+                    self.first = self.next = after.first - 1
                 else:
                     self.first = self.next = one.first
             if one.first != self.next and single and following in (self.next, self.next + 1):
                 self._outlier(one.first, one.at[0], replaces=following != self.next)
-            elif single and self._is_the_next(one, behind, unit_at, file_size):
+            elif single and self._is_the_next(one, after, unit_at, file_size):
                 self._outlier(one.first, one.at[0], replaces=True)
             else:
                 self._stretch(one)
@@ -180,19 +180,19 @@ class QueuePart:
         del todo[:stop]
 
     @staticmethod
-    def _precedes(one: QueueRun, behind: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
+    def _precedes(one: QueueRun, after: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
         """Return whether the first record of a queue has the queue offset before the next stretch, not its own one.
 
         Its unit says so; or the queue offsets fall to those of several records in the same file of the log, and no unit
         confirms the record's own. The next file may be one of another log.
         """
-        if unit_at(behind.first - 1) == one.at[0]:
+        if unit_at(after.first - 1) == one.at[0]:
             return True
-        falls = behind.first <= one.first and len(behind.at) > 1
-        together = falls and one.at[0] // file_size == behind.at[1] // file_size
+        falls = after.first <= one.first and len(after.at) > 1
+        together = falls and one.at[0] // file_size == after.at[1] // file_size
         return together and unit_at(one.first) != one.at[0]
 
-    def _is_the_next(self, one: QueueRun, behind: QueueRun | None, unit_at: UnitAt, file_size: int) -> bool:
+    def _is_the_next(self, one: QueueRun, after: QueueRun | None, unit_at: UnitAt, file_size: int) -> bool:
         """Return whether a record has the next queue offset, not its own one.
 
         The unit there says so. Or it is the queue's last record, no unit confirms its own queue offset, and more are
@@ -205,7 +205,7 @@ class QueuePart:
         room = (one.at[0] - self.last_at) // (MIN_SIZE + 1)
         together = one.at[0] // file_size == self.last_at // file_size
         impossible = together and one.first - self.next > room
-        return behind is None and impossible and unit_at(one.first) != one.at[0]
+        return after is None and impossible and unit_at(one.first) != one.at[0]
 
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""

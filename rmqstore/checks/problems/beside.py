@@ -213,7 +213,7 @@ CHECKPOINT: Rows = (
         title=Text("checkpoint is later than the log"),
         severity=_W,
         repair=Repair.SAFE,
-        points_behind_log=True,
+        points_after_log=True,
         about=Text(
             "A time in the checkpoint is later than the last message: the value is garbage, or the log "
             "was cut. After a crash, recovery begins too late and misses older damage."
@@ -371,7 +371,7 @@ CONFIG: Rows = (
         title=Text("consumer offset beyond the end of the queue"),
         severity=_W,
         repair=Repair.ON_REQUEST,
-        points_behind_log=True,
+        points_after_log=True,
         asked=Text("the consumer offsets may be right and the queue too short: `recover` lowers them only on request"),
         about=Text(
             "The offset of a group is greater than the maximum of the queue. The broker resets the client to the end "
@@ -558,7 +558,7 @@ ROWS: Rows = (
         title=Text("rows in rocksdbstore/ point beyond the log"),
         severity=_W,
         repair=Repair.SAFE,
-        points_behind_log=True,
+        points_after_log=True,
         about=Text(
             "Rows of timed messages, half messages or the index (column families timer, trans, default) "
             "name records that the log does not have. A broker drops them when they are due, or takes "

@@ -522,7 +522,7 @@ DLEDGER: Rows = (
         title=Text("index units after the last entry"),
         severity=_N,
         repair=Repair.SAFE,
-        points_behind_log=True,
+        points_after_log=True,
         rebuilt_with="dledger-index",
         about=Text("Index units lie beyond offset (last index + 1) x 32. Later entries overwrite them."),
     ),

@@ -85,7 +85,7 @@ class Problem:
     """Whether salvage looks for a repair even if no byte of the log is damaged otherwise."""
     renames_only: bool = False
     """Whether the repair only renames files of the log."""
-    points_behind_log: bool = False
+    points_after_log: bool = False
     """Whether something outside the log points after the end of the log: evidence of lost messages."""
     lacks_units: bool = False
     """Whether units are only missing, so that `rebuild cq` alone repairs it."""

@@ -157,7 +157,7 @@ CONSUME_QUEUE: Rows = (
         not_here=Text("after the end of the log"),
         severity=_E,
         repair=Repair.SAFE,
-        points_behind_log=True,
+        points_after_log=True,
         about=Text(
             "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate "
             "dirty logic files`), but does not erase the units."
@@ -289,7 +289,7 @@ BATCH_CONSUME_QUEUE: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         mendable=True,
-        points_behind_log=True,
+        points_after_log=True,
         about=Text("No good record starts at the commitlog offset of the unit."),
     ),
     Problem(
@@ -350,7 +350,7 @@ INDEX: Rows = (
         title=Text("index entries do not point to a record"),
         severity=_W,
         repair=Repair.SAFE,
-        points_behind_log=True,
+        points_after_log=True,
         about=Text(
             "Entries point after the end of the log, or to a place where no record starts. Brokers never remove them."
         ),

@@ -124,9 +124,9 @@ def _correct_length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -
     name = draft.path(path)
     if any(step.path == name and step.do in ("extend", "truncate", "discard") for step in draft.steps):
         return
-    behind = min(_data_end(draft.store.files, path), odd.length) - size
-    if behind > 0:
-        kept = min(behind, MOST_KEPT)
+    after = min(_data_end(draft.store.files, path), odd.length) - size
+    if after > 0:
+        kept = min(after, MOST_KEPT)
         draft.spans.append(
             Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", Text("after the file's end"))
         )

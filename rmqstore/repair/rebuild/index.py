@@ -49,7 +49,7 @@ class IndexFileRun:
 
     names: tuple[str, ...]
     before: IndexFile | None
-    behind: IndexFile | None
+    after: IndexFile | None
 
 
 class IndexRebuild:
@@ -154,11 +154,11 @@ class IndexRebuild:
             yield IndexFileRun(tuple(names), before, None)
 
     def _segment(self, segment: IndexFileRun, tag_keys: bool) -> None:
-        before, behind = segment.before, segment.behind
+        before, after = segment.before, segment.after
         start = before.end_phy_offset if before is not None else 0
-        stop = behind.begin_phy_offset if behind is not None else self.end - 1
+        stop = after.begin_phy_offset if after is not None else self.end - 1
         skip = _entries_at(before, start, from_end=True) if before is not None else 0
-        taken = _entries_at(behind, stop, from_end=False) if behind is not None else 0
+        taken = _entries_at(after, stop, from_end=False) if after is not None else 0
         previous = (before.end_phy_offset, before.end_timestamp) if before is not None else (0, 0)
         writer = _IndexFiles(self, list(segment.names), previous, before.name if before is not None else "")
         for offset, time, hashes in self._keys(start, stop, tag_keys):

@@ -42,11 +42,11 @@ from rmqstore.files.store import Store
 from rmqstore.formats import dledger, index, properties
 from rmqstore.formats.controller import EpochEntry, parse_epoch_file
 from rmqstore.formats.message import Message
-from rmqstore.repair.repaired_log import Span, first_behind, last_before, overlapping, records_between, within
+from rmqstore.repair.repaired_log import Span, first_after, last_before, overlapping, records_between, within
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.repair.replica.sources import Place
 from rmqstore.repair.salvage.evidence import Evidence, Expected
-from rmqstore.repair.salvage.loss import entries_behind
+from rmqstore.repair.salvage.loss import entries_after
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text
 
@@ -89,7 +89,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     """
     _refuse_other_sizes(log, replica)
     near = {at for place in places for at in place.span} | {replica.last_sound(log.body_offset, log.wrote)}
-    spans = {*_samples(log), *(span for at in near for span in (*last_before(log, at), *first_behind(log, at)))}
+    spans = {*_samples(log), *(span for at in near for span in (*last_before(log, at), *first_after(log, at)))}
     found: dict[_Agreement, list[Span]] = {state: [] for state in _Agreement}
     for span in sorted(filter(wanted, spans)):
         found[_agreement(log, replica, span)].append(span)
@@ -106,19 +106,19 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
             _no_proof(log, replica, different), Text("give another node of the same group, or a copy of this store")
         )
     until = equal[-1][1]
-    behind = next((start for start, _ in different if start >= until), None)
-    if behind is None:  # after a divergence, few records of the two logs start at the same offset
+    after = next((start for start, _ in different if start >= until), None)
+    if after is None:  # after a divergence, few records of the two logs start at the same offset
         rest = (span for span in found[_Agreement.NOTHING] if span[0] >= until)
-        behind = next((span[0] for span in rest if _inside(replica, log.body_offset, span)), None)
-    if behind is None:
+        after = next((span[0] for span in rest if _inside(replica, log.body_offset, span)), None)
+    if after is None:
         return Proof(len(equal), until, None)
-    for span in records_between(log, until, behind):
+    for span in records_between(log, until, after):
         state = _agreement(log, replica, span) if wanted(span) else _Agreement.NOTHING
         if state is _Agreement.DIFFERENT:
             return Proof(len(equal), until, span[0])
         if state is _Agreement.EQUAL:
             until = span[1]
-    return Proof(len(equal), until, behind)
+    return Proof(len(equal), until, after)
 
 
 def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
@@ -162,7 +162,7 @@ def _crossed_here(log: LogResult, _: Replica, border: int) -> bool:
     run = log.tiling.find(border)
     if run is None or run.kind is not Kind.RECORDS or run.start == border:
         return False
-    return next((start for start, _ in first_behind(log, border)), -1) != border
+    return next((start for start, _ in first_after(log, border)), -1) != border
 
 
 def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> str:
@@ -211,7 +211,7 @@ def _samples(log: LogResult) -> Iterator[Span]:
     files = [f for f in log.queue.files if f.start < log.wrote]
     step = max(1, len(files) // _SAMPLES)
     for file in files[::step]:
-        yield from first_behind(log, file.start)
+        yield from first_after(log, file.start)
     yield from last_before(log, log.wrote)
 
 
@@ -227,7 +227,7 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
         return place.start
     if place.log.body_offset:
         spans = [span for span, _ in found]
-        units = dict(entries_behind(store, place.log))
+        units = dict(entries_after(store, place.log))
         indexed = [stop for start, stop in spans if start in units and same_entry(replica, start, units[start])]
         return max([_by_term(replica, place, spans), *indexed])
     end = max(_by_index(verified, place, found), common_epoch_end(store, replica))
@@ -293,8 +293,8 @@ def common_epoch_end(store: Store, replica: Replica) -> int:
     ours, theirs = _epochs(store), _epochs(replica.store)
     for n, entry in reversed([*enumerate(ours)]):
         if entry in theirs:
-            behind = [later.start_offset for later in (*ours[n + 1 : n + 2], *theirs[theirs.index(entry) + 1 :][:1])]
-            return min(behind, default=1 << 62)
+            after = [later.start_offset for later in (*ours[n + 1 : n + 2], *theirs[theirs.index(entry) + 1 :][:1])]
+            return min(after, default=1 << 62)
     return 0
 
 
@@ -318,8 +318,8 @@ def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:
     Two entries are compared, because the term of one may be damaged.
     """
     size = dledger.ENTRY.size
-    behind = first_behind(place.log, place.stop)
-    terms = {_term(place.log.queue.pread(size, start)) for start, _ in behind[:2]}
+    after = first_after(place.log, place.stop)
+    terms = {_term(place.log.queue.pread(size, start)) for start, _ in after[:2]}
     same = [stop for start, stop in found if {_term(replica.bytes_at(size, start, start + size))} == terms]
     return max(same, default=place.start)
 
@@ -348,7 +348,7 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
     body_offset = place.log.body_offset
     keys = indexed_keys(verified, place)
     units = Evidence(store, verified).about([place.span]).at
-    entries = {pos + body_offset: unit for pos, unit in entries_behind(store, place.log)}
+    entries = {pos + body_offset: unit for pos, unit in entries_after(store, place.log)}
     by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
     for at in sorted({*keys, *units, *entries}):
         start = at - body_offset

@@ -243,7 +243,7 @@ def _tail(
     them to be committed.
     """
     dirty = [run.stop for run in log.tiling.tail() if run.kind is Kind.DIRTY] if log.stale_from is None else []
-    known = any(n and PROBLEMS[code].points_behind_log for code, n in verified.report.findings.counts.items())
+    known = any(n and PROBLEMS[code].points_after_log for code, n in verified.report.findings.counts.items())
     if not (dirty or known or heal_options.extend):
         return
     ends = [(r.end if known else r.committed_end)(log.body_offset, log.wrote) for r in replicas]
@@ -395,14 +395,12 @@ def _records_in(replica: Replica, body_offset: int, run: Span, low: int, high: i
         begin = low
     if end > high:
         end = (
-            high
-            if replica.sound_record(body_offset, high)
-            else _border_behind(replica, body_offset, (begin, end), high)
+            high if replica.sound_record(body_offset, high) else _border_after(replica, body_offset, (begin, end), high)
         )
     return begin, end
 
 
-def _border_behind(replica: Replica, body_offset: int, run: Span, at: int) -> int:
+def _border_after(replica: Replica, body_offset: int, run: Span, at: int) -> int:
     """Return the end of the record that contains the byte before `at`."""
     queue, start = replica.log(body_offset), run[0]
     while queue is not None and start < at:

@@ -664,7 +664,7 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Kept, frozenset[Na
 def _mend_by_unit(store: Store, raw: bytes, message: Message, name: Name, at: int) -> Kept | None:
     """Correct the one field that differs from the unit at byte `at` of a queue; None without a proof."""
     files = store.consume_queue(*name, QueueKind.BATCH)
-    before, unit, behind = (_unit_at(files, place) for place in (at - _UNIT.size, at, at + _UNIT.size))
+    before, unit, after = (_unit_at(files, place) for place in (at - _UNIT.size, at, at + _UNIT.size))
     own = _unit_of(store, raw)
     if unit is None or own is None or (unit.offset, unit.size) != (own[1].offset, own[1].size):
         return None
@@ -677,12 +677,12 @@ def _mend_by_unit(store: Store, raw: bytes, message: Message, name: Name, at: in
             what, new = "queue", set_fields(raw, QueueSlot(*name, message.queue_offset))
         case ["tags_code"] if not consumequeue.one_bit_apart(own[1].tags_code, unit.tags_code):
             what, new = "TAGS", proved_tags(raw, message, unit.tags_code)
-        case ["store_timestamp"] if _between(before, unit, behind) and not _between(before, own[1], behind):
+        case ["store_timestamp"] if _between(before, unit, after) and not _between(before, own[1], after):
             where, time = HEADS_BY_FLAG[message.sys_flag & 0x30].at("store_timestamp"), unit.store_timestamp
             what, new = "STORETIMESTAMP", raw[:where] + time.to_bytes(8, "big", signed=True) + raw[where + 8 :]
         case ["base"] if not message.sys_flag & INNER_BATCH:
             slot = QueueSlot(*name, unit.base)
-            what, new = "base offset", set_fields(raw, slot) if _joins(before, unit, behind) else None
+            what, new = "base offset", set_fields(raw, slot) if _joins(before, unit, after) else None
         case ["base"] if message.queue_offset == unit.base:
             what, new = "base offset", _with_number(raw, message, properties.INNER_BASE, own[1].base, unit.base)
         case ["count"] if _messages_in(message) == unit.count:
@@ -714,18 +714,18 @@ def _unit_at(files: ConsumeQueueFiles, at: int) -> BatchRow | None:
     return row if consumequeue.is_batch_unit(row.offset, row.size, row.base, row.count) else None
 
 
-def _between(before: BatchRow | None, one: BatchRow, behind: BatchRow | None) -> bool:
+def _between(before: BatchRow | None, one: BatchRow, after: BatchRow | None) -> bool:
     """Return whether a store time (ms) is between those of the two units beside it."""
-    if before is None or behind is None:
+    if before is None or after is None:
         return False
-    return before.store_timestamp <= one.store_timestamp <= behind.store_timestamp
+    return before.store_timestamp <= one.store_timestamp <= after.store_timestamp
 
 
-def _joins(before: BatchRow | None, one: BatchRow, behind: BatchRow | None) -> bool:
+def _joins(before: BatchRow | None, one: BatchRow, after: BatchRow | None) -> bool:
     """Return whether a batch begins where the one before it ends, and ends where the next one begins."""
-    if before is None or behind is None:
+    if before is None or after is None:
         return False
-    return before.base + before.count == one.base and one.base + one.count == behind.base
+    return before.base + before.count == one.base and one.base + one.count == after.base
 
 
 def _has_unit(store: Store, name: Name, offset: int) -> bool:

@@ -250,9 +250,9 @@ class OffsetRanges:
         i, k = bisect_right(self.stops, low), bisect_left(self.starts, high)
         return sum(max(0, min(b, high) - max(a, low)) for a, b in zip(self.starts[i:k], self.stops[i:k], strict=True))
 
-    def room(self, before: int, behind: int) -> int:
+    def room(self, before: int, after: int) -> int:
         """Return the maximum number of records that can have been in the ranges between two offsets."""
-        return self.bytes_between(before, behind) // (MIN_SIZE + 1)
+        return self.bytes_between(before, after) // (MIN_SIZE + 1)
 
 
 class Evidence:
@@ -440,11 +440,11 @@ class Evidence:
             known = part.first_at in logs.misfiled.offsets or part.first_at in self.strangers
             if logs.min_offset == 0 and part.messages and not known:
                 holes.append((0, part.first, -1, part.first_at))
-            for expected, got, before, behind in holes:
+            for expected, got, before, after in holes:
                 if expected < got:
                     slots = (topic, queue_id, range(expected, got))
                     yield Testimony(
-                        before, behind, MISSED, slots, Text("gap in {topic}/{queue_id}", topic=topic, queue_id=queue_id)
+                        before, after, MISSED, slots, Text("gap in {topic}/{queue_id}", topic=topic, queue_id=queue_id)
                     )
             reached = self.progress.furthest(topic, queue_id)
             if reached > part.next:
@@ -502,8 +502,8 @@ class Evidence:
         damage. The preferred queue has a topic of the light queue's other messages, or else the gap that ends first.
         """
         chosen, taken = self._choose_gaps(known)
-        for (topic, queue_id, before, behind), offsets in taken.items():
-            gap = topic, queue_id, before, behind
+        for (topic, queue_id, before, after), offsets in taken.items():
+            gap = topic, queue_id, before, after
             own = [row for row in known.between if (*row[2].name, *row[:2]) == gap]
             missing = sorted(slot.queue_offset for _, _, slot in own)
             left = len(missing) - len(offsets)
@@ -539,7 +539,7 @@ class Evidence:
 
     def _choose_gaps(self, known: Known) -> tuple[set[int], dict[_Gap, list[int]]]:
         """Return the offsets with a choice of gaps, and for each gap the offsets that get its slots."""
-        spare = Counter((*slot.name, before, behind) for before, behind, slot in known.between)
+        spare = Counter((*slot.name, before, after) for before, after, slot in known.between)
         around = {at: [gap for gap in spare if gap[2] < at < gap[3]] for at in sorted(known.light)}
         several = {at for at, gaps in around.items() if len(gaps) > 1}
         taken: dict[_Gap, list[int]] = {}
@@ -681,17 +681,17 @@ def _between_units(
         beside = ((number, _unit_of(files, number)) for number in (a - 1, b))
         owned = [(number, unit["commitlog_offset"]) for number, unit in beside if unit is not None]
         places = sorted((*owned, *inside))
-        for (before, start), (behind, stop) in pairwise(places):
-            if behind - before == 1 or start >= stop:
+        for (before, start), (after, stop) in pairwise(places):
+            if after - before == 1 or start >= stop:
                 continue
-            for low, high in _without_message(part, before + 1, behind):
+            for low, high in _without_message(part, before + 1, after):
                 slots = (files.topic, files.queue_id, range(low, high))
                 yield Testimony(
                     start,
                     stop,
                     MISSED,
                     slots,
-                    Text("units {label} {before} and {behind}", label=files.label, before=before, behind=behind),
+                    Text("units {label} {before} and {after}", label=files.label, before=before, after=after),
                 )
 
 
@@ -755,6 +755,6 @@ def _written(units: npt.NDArray[np.void], first: int) -> Bool:
     offset, previous = units["phy_offset"].astype(np.int64), units["prev_index"].astype(np.int64)
     good = (units["key_hash"] >= 0) & (units["time_diff"] >= 0)
     good &= (previous >= 0) & (previous < np.arange(first, first + len(units)))
-    before, own, behind = offset[:-2], offset[1:-1], offset[2:]
-    good[1:-1] &= ~((before <= behind) & ((own < before) | (own > behind)))
+    before, own, after = offset[:-2], offset[1:-1], offset[2:]
+    good[1:-1] &= ~((before <= after) & ((own < before) | (own > after)))
     return good

@@ -280,8 +280,8 @@ def _fill(rooms: Sequence[Free], between: Sequence[Between], least: int) -> list
     unplaced: list[QueueSlot] = []
     for room in rooms:
         while coming and coming[-1][0] < room.stop:
-            _, behind, slot = coming.pop()
-            heappush(waiting, (behind, *slot.key, slot))
+            _, after, slot = coming.pop()
+            heappush(waiting, (after, *slot.key, slot))
         while waiting and waiting[0][0] < room.stop:
             unplaced.append(heappop(waiting)[-1])
         passed: set[tuple[str, int]] = set()  # if an offset does not fit, all later ones of its queue wait
@@ -348,10 +348,10 @@ def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
     """
     log, out = damage.log, list[tuple[int, int]]()
     if damage.start >= log.wrote:
-        return _bounds_behind(store, damage)
+        return _bounds_after(store, damage)
     after = next((r for r in log.tiling if r.kind is Kind.RECORDS and r.stop > damage.stop), None)
-    behind = header_at(log, max(after.start, damage.stop)) if log.body_offset and after is not None else None
-    index = behind.index - 1 if behind is not None else -1
+    following = header_at(log, max(after.start, damage.stop)) if log.body_offset and after is not None else None
+    index = following.index - 1 if following is not None else -1
     while len(out) < _MOST_ENTRIES and (unit := unit_of(store, index)) is not None and unit.pos >= damage.start:
         if unit.pos < damage.stop:
             out.append((unit.pos, unit.size))
@@ -366,7 +366,7 @@ def index_bounds(store: Store, damage: Damage) -> list[tuple[int, int]]:
     return out if out and tiles else []
 
 
-def _bounds_behind(store: Store, damage: Damage) -> list[tuple[int, int]]:
+def _bounds_after(store: Store, damage: Damage) -> list[tuple[int, int]]:
     out, at, index = list[tuple[int, int]](), damage.start, damage.log.entries.last_index + 1
     while (unit := unit_of(store, index)) is not None and unit.pos <= at and at + unit.size <= damage.stop:
         if unit.pos == at and unit.size >= _LEAD + MIN_SIZE:
@@ -402,22 +402,22 @@ def _number(
 ) -> str:
     """Number the spans between two runs of good entries; return the reason if that is impossible, otherwise ""."""
     log, start = group[0].damage.log, group[0].damage.start
-    first, behind = (header_at(log, run.start) if run is not None else None for run in (before, after))
+    first, following = (header_at(log, run.start) if run is not None else None for run in (before, after))
     begin = first.index + before.count if first is not None and before is not None else None
     if before is None and start == origin:
         begin = 0
-    elif begin is None and behind is not None:
-        begin = behind.index - len(list(_entries(group)))
+    elif begin is None and following is not None:
+        begin = following.index - len(list(_entries(group)))
     if begin is None or begin < 0:
         return Text("the indexes of the lost entries are unknown")
-    if behind is not None and not _fit_count(group, behind.index - begin):
+    if following is not None and not _fit_count(group, following.index - begin):
         return Text(
             "{index} entries are missing at {start:,}, more than the span can hold",
-            index=behind.index - begin,
+            index=following.index - begin,
             start=start,
         )
     term = _last_term(log, before) if before is not None else 0
-    high = behind.term if behind is not None else term
+    high = following.term if following is not None else term
     for index, (_, cell) in enumerate(_entries(group), begin):
         entries = (unit_of(store, index), header_at(log, cell.start))
         known = [e.term for e in entries if e is not None and (e.index, e.pos) == (index, cell.start)]

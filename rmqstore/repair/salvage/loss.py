@@ -159,8 +159,8 @@ def _may_hide_queues(evidence: Evidence, damage: Damage) -> bool:
     if not (counts.get(codes.CQ_BEHIND) or counts.get(codes.CQ_LEFT_BEHIND)):
         return False
     parts = evidence.logs.queues.values()
-    behind = [m.first_at for part in parts for m in part.missing if m.stop >= part.next]
-    return bool(behind) and min(behind) < damage.stop
+    after = [m.first_at for part in parts for m in part.missing if m.stop >= part.next]
+    return bool(after) and min(after) < damage.stop
 
 
 def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int, int]], known: set[Slot]) -> None:
@@ -194,10 +194,10 @@ def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ..
     )
 
 
-def damage_behind(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
+def damage_after(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
     """Count the messages in damage after a cut (global offset), and after the end of the log."""
     end = min(reach(evidence, log), log.tiling.stop)
-    ledger = behind_end(evidence, log) if log is evidence.logs.results[-1] else Ledger()
+    ledger = after_end(evidence, log) if log is evidence.logs.results[-1] else Ledger()
     spans = [(d.start, d.stop) for d in find_damage(log, end=end) if d.stop > cut]
     if not spans:
         return ledger
@@ -283,7 +283,7 @@ def _framed(log: LogResult, start: int) -> dict[int, QueueSlot]:
 # loss a lower bound. Units that overlap are from two histories of the log: those that continue the log count.
 
 
-def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
+def after_end(evidence: Evidence, log: LogResult) -> Ledger:
     """Count the messages after the end of the store's last log.
 
     Old records that a truncation left after the end, and their units, do not count: they were lost before.
@@ -292,7 +292,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     if log.stale_from is not None:
         _count_after_stale(ledger, evidence, log)
         return ledger
-    names, units = _units_behind(evidence, log, floor)
+    names, units = _units_after(evidence, log, floor)
     light = np.array([properties.is_lmq(topic) for topic, _ in names], dtype=np.bool_)[units[0]]
     own, doubtful = _one_life(units[:, ~light])
     numbers, offsets, sizes, counts = own.tolist()
@@ -311,7 +311,7 @@ def behind_end(evidence: Evidence, log: LogResult) -> Ledger:
     for at in framed.keys() - set(offsets):  # units that point to it take precedence over its own header
         ledger.add(framed[at])
     gone = _units_gone(evidence, floor)
-    places = set(units[1, light].tolist()) | _entries_behind(evidence, log)
+    places = set(units[1, light].tolist()) | _entries_after(evidence, log)
     if gone:
         places |= evidence.indexed(floor, _indexed_up_to(evidence))
     named = OffsetRanges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
@@ -394,24 +394,24 @@ def _only_the_checkpoint_knows(evidence: Evidence) -> bool:
 
 def last_named(evidence: Evidence, log: LogResult) -> int:
     """Return the offset of the last message after the end of a log that has a unit or a DLedger entry; -1 if none."""
-    _, units = _units_behind(evidence, log, log.wrote)
-    return max([-1, *units[1].tolist(), *_entries_behind(evidence, log)])
+    _, units = _units_after(evidence, log, log.wrote)
+    return max([-1, *units[1].tolist(), *_entries_after(evidence, log)])
 
 
-def _units_behind(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[Name], Table]:
+def _units_after(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[Name], Table]:
     """Return the queues, and a table of units after the end, by offset: number of the queue, offset, size, count."""
     names: list[Name] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
     for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
         state = evidence.verified.report.queues.get(files.label)
         for units in _attached(files, evidence, log):
-            behind = units[units["commitlog_offset"] >= floor]
+            after = units[units["commitlog_offset"] >= floor]
             if files.kind is QueueKind.BATCH:
-                behind = behind[behind["base_offset"] >= (state.expected_max if state is not None else 0)]
-            columns = np.ones((4, len(behind)), dtype=np.int64)
-            columns[0], columns[1], columns[2] = len(names), behind["commitlog_offset"], behind["size"]
+                after = after[after["base_offset"] >= (state.expected_max if state is not None else 0)]
+            columns = np.ones((4, len(after)), dtype=np.int64)
+            columns[0], columns[1], columns[2] = len(names), after["commitlog_offset"], after["size"]
             if files.kind is QueueKind.BATCH:
-                columns[3] = np.maximum(behind["batch_size"], 1)
+                columns[3] = np.maximum(after["batch_size"], 1)
             parts.append(columns)
         names.append((files.topic, files.queue_id))
     joined = np.concatenate(parts, axis=1)
@@ -474,12 +474,12 @@ def _one_life(units: Table) -> tuple[Table, int]:
     return units[:, keep], units.shape[1] - len(keep)
 
 
-def _entries_behind(evidence: Evidence, log: LogResult) -> set[int]:
+def _entries_after(evidence: Evidence, log: LogResult) -> set[int]:
     """Return the messages of the consecutive entries that DLedger's index has after the end of the data."""
-    return {pos + log.body_offset for pos, _ in entries_behind(evidence.store, log)}
+    return {pos + log.body_offset for pos, _ in entries_after(evidence.store, log)}
 
 
-def entries_behind(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str, int]]]:
+def entries_after(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str, int]]]:
     """Yield (position, unit) of the consecutive entries that DLedger's index has after the end of the data."""
     files = store.dledger
     if files is None or not log.body_offset or not log.messages:

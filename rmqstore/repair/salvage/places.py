@@ -180,12 +180,12 @@ class Neighbours:
         With the time of the next record, store times never decrease.
         """
         i = bisect_right(self._starts, offset) - 1
-        behind = self._message(i, offset) if i >= 0 and offset < self._runs[i][1].stop else self._message(i + 1)
-        found = behind or self._message(i if i < 0 or self._starts[i] < offset else i - 1)
+        after = self._message(i, offset) if i >= 0 and offset < self._runs[i][1].stop else self._message(i + 1)
+        found = after or self._message(i if i < 0 or self._starts[i] < offset else i - 1)
         if found is None:
             return Around(max(1, self.now_ms), _LOCALHOST + bytes(4))
         time = found.store_timestamp if found.store_timestamp > 0 else max(1, self.now_ms)
-        if behind is None:
+        if after is None:
             time = max(time, *(log.last_time for log in self.logs))
         host = found.store_host if len(found.store_host) == 8 else _LOCALHOST + found.store_host[-4:]
         dup_info = DUP_INFO in parse_properties(found.properties)

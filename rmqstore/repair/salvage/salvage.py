@@ -31,7 +31,7 @@ from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, Of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
 from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, number_entries, place
-from rmqstore.repair.salvage.loss import Ledger, behind_end, count_missing, count_unnamed, missing_between
+from rmqstore.repair.salvage.loss import Ledger, after_end, count_missing, count_unnamed, missing_between
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.solve import Solver, reach, take_in_blanks, take_in_neighbours
 from rmqstore.scan.tiling import Kind
@@ -88,9 +88,9 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
     end = reach(evidence, log)
     tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY and run.stop > end]
     dirty = log.stale_from is not None or tail
-    if not dirty and not any(n and PROBLEMS[code].points_behind_log for code, n in counts.items()):
+    if not dirty and not any(n and PROBLEMS[code].points_after_log for code, n in counts.items()):
         return between
-    ledger = behind_end(evidence, log)
+    ledger = after_end(evidence, log)
     damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
     ledger.bytes = max(ledger.bytes, sum(damaged))
     ledger.book(draft)
@@ -118,7 +118,7 @@ def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
     return frozenset() if entries_begin(evidence) is not None else frozenset(ledger.queues)
 
 
-def drop_behind_hole(draft: PlanBuilder, log: LogResult) -> None:
+def drop_after_hole(draft: PlanBuilder, log: LogResult) -> None:
     """Discard files after the end of the log and after a missing file: they have no good record."""
     before = None
     hole = False

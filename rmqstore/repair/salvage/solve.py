@@ -35,7 +35,7 @@ from rmqstore.formats.message import (
     record_crc,
 )
 from rmqstore.formats.services import light_queues
-from rmqstore.repair.repaired_log import first_behind, last_before
+from rmqstore.repair.repaired_log import first_after, last_before
 from rmqstore.repair.salvage.candidates import (
     Kept,
     is_possible,
@@ -144,8 +144,8 @@ def _sides(damage: Damage) -> Iterator[_RecordBeside]:
     """Yield the good records that touch a span, in the same file."""
     log, size = damage.log, damage.log.queue.file_size
     before = last_before(log, damage.start)[-1:] if damage.start % size else ()
-    behind = first_behind(log, damage.stop)[:1] if damage.stop % size else ()
-    for start, stop in (*before, *behind):
+    after = first_after(log, damage.stop)[:1] if damage.stop % size else ()
+    for start, stop in (*before, *after):
         message = (
             message_at(log.queue, start + log.body_offset) if damage.start == stop or damage.stop == start else None
         )
