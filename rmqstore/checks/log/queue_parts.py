@@ -139,6 +139,20 @@ class QueuePart:
     missing: Sequence[Missing] = ()
     shifted: Sequence[Shifted] = ()
 
+    @property
+    def first_unit(self) -> int:
+        """The index of the first unit that belongs to a message; -1 without one."""
+        return min((a for a, _ in self.accounted), default=-1)
+
+    @property
+    def units_end(self) -> int:
+        """The index after the last unit that belongs to a message; 0 without one."""
+        return max((b for _, b in self.accounted), default=0)
+
+    def has_unit(self, queue_offset: int) -> bool:
+        """Return whether the unit at a queue offset belongs to a message."""
+        return any(a <= queue_offset < b for a, b in self.accounted)
+
     def add_stretch(self, new: QueueRun) -> None:
         """Append records, joined to the last stretch if their queue offsets continue it."""
         last = self.stretches[-1] if self.stretches else None

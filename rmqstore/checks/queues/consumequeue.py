@@ -77,8 +77,8 @@ class QueueCheck:
         self.logs = logs
         self.findings = findings
         self.label = files.label
-        self.end = max((b for _, b in part.accounted), default=0)  # after the last valid unit, in units
-        self.first = min((a for a, _ in part.accounted), default=-1)
+        self.end = part.units_end  # after the last valid unit, in units
+        self.first = part.first_unit
         self.pre_blanks: list[tuple[int, int]] = []
         self._blank_to = 0
         self.expired_to = 0
@@ -302,7 +302,7 @@ class QueueCheck:
     def _owned(self, topic: str, queue_id: int, queue_offset: int, offset: int) -> bool:
         """Return whether a message has its own unit in its own queue."""
         part = self.logs.queues.get((topic, queue_id))
-        if part is None or not any(a <= queue_offset < b for a, b in part.accounted):
+        if part is None or not part.has_unit(queue_offset):
             return False
         unit = self._queue_of(topic, queue_id).unit(consumequeue.UNIT, queue_offset)
         return unit is not None and unit["commitlog_offset"] == offset
@@ -365,8 +365,7 @@ class QueueCheck:
         """Return the end (global offset) of the message of the last accounted unit; -1 without accounted units."""
         if not self.part.accounted:
             return -1
-        last = max(b for _, b in self.part.accounted) - 1
-        unit = self.queue.unit(consumequeue.UNIT, last)
+        unit = self.queue.unit(consumequeue.UNIT, self.part.units_end - 1)
         return unit["commitlog_offset"] + unit["size"] if unit is not None else -1
 
     def state(self) -> QueueState:

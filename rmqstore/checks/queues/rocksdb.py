@@ -397,10 +397,9 @@ class _RowsCheck(QueueCheck):
 
     def _check_ends(self, ends: Mapping[str, Bound]) -> None:
         """Report units outside of the ends, which no reader sees, and an end after all units, where readers wait."""
-        accounted = self.part.accounted
-        if not accounted and "max" not in ends:
+        first, stop = self.part.first_unit, self.part.units_end
+        if first < 0 and "max" not in ends:
             return
-        first, stop = min((a for a, _ in accounted), default=-1), max((b for _, b in accounted), default=0)
         low, high = ends.get("min"), ends.get("max")
         end = high.queue_offset + 1 if high is not None else 0
         if end < stop:

@@ -20,7 +20,6 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue, messag
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
-from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import (
@@ -412,11 +411,9 @@ def _dispatched(store: Store, verified: Verified) -> int:
     for (topic, queue_id), part in verified.logs.queues.items():
         if not part.accounted:
             continue
-        last = max(b for _, b in part.accounted) - 1
-        raw = store.consume_queue(topic, queue_id).queue.pread(UNIT_SIZE, last * UNIT_SIZE)
-        if len(raw) == UNIT_SIZE:
-            unit = consumequeue.UNIT.parse(raw)
-            end = max(end, int(unit["commitlog_offset"]) + int(unit["size"]))
+        unit = store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, part.units_end - 1)
+        if unit is not None:
+            end = max(end, unit["commitlog_offset"] + unit["size"])
     return end
 
 

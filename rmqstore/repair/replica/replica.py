@@ -89,7 +89,7 @@ class Witnesses:
 def has_unit(result: LogResult, topic: str, queue_id: int, queue_offset: int) -> bool:
     """Return whether a queue has a unit that points to the message with a queue offset."""
     part = result.queues.get((topic, queue_id))
-    return part is not None and any(a <= queue_offset < b for a, b in part.accounted)
+    return part is not None and part.has_unit(queue_offset)
 
 
 _LEADS = (0, dledger.ENTRY.size)

@@ -363,7 +363,7 @@ class Evidence:
             if part.messages
             and name not in named
             and not properties.is_lmq(name[0])
-            and max((b for _, b in part.accounted), default=0) < part.next
+            and part.units_end < part.next
             and part.last_at < last
         )
 

@@ -85,7 +85,7 @@ def _adjoining(shifted: Sequence[Shifted]) -> Iterator[list[Shifted]]:
 
 def _agrees(part: QueuePart, index: int) -> bool:
     """Return whether the unit at a queue offset points to a message with this queue offset."""
-    return any(a <= index < b for a, b in part.accounted) and not any(s.start <= index < s.stop for s in part.shifted)
+    return part.has_unit(index) and not any(s.start <= index < s.stop for s in part.shifted)
 
 
 def _rise(group: list[Shifted], before: int) -> bool:

@@ -425,7 +425,7 @@ def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> I
     part = evidence.logs.queues.get((files.topic, files.queue_id))
     owned = before = 0
     if part is not None and part.messages and not batch:
-        owned, before = max((part.next, *(b for _, b in part.accounted))), part.last_at
+        owned, before = max(part.next, part.units_end), part.last_at
     at = max(files.queue.start, owned * layout.size)
     begun = owned > 0
     for chunk in unit_chunks(files.queue, layout, start=at, chunk=_CHUNK):
