@@ -65,7 +65,7 @@ def test_every_template_has_a_translation() -> None:
 def test_a_text_in_an_error_is_translated_inside_another_text() -> None:
     lang.use("zh")
     error = ValueError(Text("messageDelayLevel: {part!r} is not a delay", part="1x"))
-    for text in (Text("--to {target}: {error}", target="9", error=error), about("broker.conf", error)):
+    for text in (Text("line {number}: not JSON: {error}", number=9, error=error), about("broker.conf", error)):
         assert "不是延迟" in lang.translated(text)
 
 
