@@ -92,15 +92,20 @@ class Ledger:
 # --- damaged spans ----------------------------------------------------------------------------------------------------
 
 
-def count_unnamed(ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayout], queues: tuple[Name, ...]) -> None:
-    """Count messages that may have been in unknown cells; `queues` are those of unknown end.
+def count_unnamed(
+    ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayout], queues: tuple[Name, ...], unplaced: int
+) -> None:
+    """Count messages that may have been in unknown cells.
+
+    `queues` are those of unknown end, `unplaced` the number of lost messages without a cell.
 
     Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,
     if a whole file is missing, or if the index has more messages there. At least one was in each span within a file. If
     whole queues are missing, messages may have been in every cell, also where a BLANK will be. The index also shows
     messages whose units are lost without a trace, as at the zeroed end of a queue.
     """
-    size = roomy = entries = held = floating = hidden = spans = 0
+    size = roomy = entries = held = hidden = spans = 0
+    floating = unplaced
     for layout in layouts:
         if layout.refused:
             continue

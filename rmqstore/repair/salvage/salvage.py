@@ -529,7 +529,7 @@ class _Salvage:
         self.refusals.extend(framed.refusals)
         self._blanks()
         self._gaps(framed)
-        count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known, ranges))
+        count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known, ranges), len(steps.unplaced))
         if self.left_missing:
             cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
             counted = {slot.key for slot in (*cells, *steps.unplaced)}
