@@ -23,6 +23,7 @@ import os
 import stat
 import time
 import zlib
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -164,7 +165,7 @@ def encoded(value: Any) -> Any:
         return [[encoded(k), encoded(v)] for k, v in value.items()]
     if isinstance(value, set):
         return sorted(value)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | array):
         return [encoded(one) for one in value]
     return int(value) if isinstance(value, IntEnum) else value
 
@@ -186,6 +187,8 @@ def decoded(hint: Any, data: Any) -> Any:
         return _decoded_class(hint, data)
     if origin is tuple and inner[-1:] != (...,):
         return tuple(decoded(one, value) for one, value in zip(inner, data, strict=True))
+    if origin is Sequence:
+        return [decoded(inner[0], one) for one in data] if data else ()
     if origin in (list, set):
         return origin(decoded(inner[0], one) for one in data)
     if origin in (dict, Counter):

@@ -103,6 +103,11 @@ def test_what_is_delivered_again_after_a_restart(
     assert len(failed) == 12
     assert len(half) == 14
     assert len(died) == 8
+    offsets, end = store / "config" / "consumerOffset.json", time.monotonic() + 30
+    while (
+        not offsets.exists() and time.monotonic() < end
+    ):  # saved first 10 s after the start
+        time.sleep(0.5)
     if killed:
         first.kill()
     else:

@@ -96,7 +96,7 @@ class QueueRun:
 
     first: int
     stop: int
-    at: array[int]
+    at: Sequence[int]  # an array, because there may be many queues
     last_at: int
 
 
@@ -160,7 +160,7 @@ class QueuePart:
             self.stretches.append(new)
             return
         if len(last.at) == last.stop - last.first:
-            last.at += new.at[: EDGE - len(last.at)]
+            last.at = array("q", [*last.at, *new.at[: EDGE - len(last.at)]])
         last.stop, last.last_at = new.stop, new.last_at
 
     def judge(self, unit_at: UnitAt, *, file_size: int, all_of_it: bool) -> None:
