@@ -104,9 +104,7 @@ def test_what_is_delivered_again_after_a_restart(
     assert len(half) == 14
     assert len(died) == 8
     offsets, end = store / "config" / "consumerOffset.json", time.monotonic() + 30
-    while (
-        not offsets.exists() and time.monotonic() < end
-    ):  # saved first 10 s after the start
+    while not offsets.exists() and time.monotonic() < end:  # saved first 10 s after the start
         time.sleep(0.5)
     if killed:
         first.kill()

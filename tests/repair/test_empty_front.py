@@ -57,12 +57,14 @@ def test_empty_file_far_before_the_log_proves_no_loss(store_copy: Copy) -> None:
     assert "CL-MISSING-FILE" not in counts
 
 
-def test_a_log_without_any_record_is_not_nothing(store_copy: Copy) -> None:
-    """The only file is empty, and another one has a name that no log file can have: recover moves both away."""
-    store = store_copy("5.4.0-timer-rocksdb-pending")
-    _emptied(store, "commitlog")
+def test_beside_an_empty_first_file_a_file_gets_its_right_name(store_copy: Copy) -> None:
+    """No log file may have the name of the other file, so the log seems to have no record at all."""
+    name = "5.4.0-timer-rocksdb-pending"
+    store = store_copy(name)
+    empty = _emptied(store, "commitlog")
     (store / "commitlog" / f"{65_536:020}").rename(store / "commitlog" / f"{6_553:019}")
-    named = {row.slot for row in rows(unpack("5.4.0-timer-rocksdb-pending"))}
-    loss = run_json("recover", str(store), "--role", "single", exit_code=1)["loss"]
-    assert isinstance(loss, dict)
-    assert (loss["messages"], loss["at_least"]) == (len(named), True)
+    lost = sum(row.path.name == empty.name for row in rows(unpack(name)))
+    plan = run_json("recover", str(store), "--role", "single", exit_code=1)
+    assert isinstance(plan["loss"], dict)
+    assert plan["loss"]["messages"] == lost == 68
+    assert "CL-MISPLACED-FILE" in str(plan["cures"])
