@@ -7,7 +7,7 @@ properties are corrected if there is a proof; otherwise they are made readable, 
 If queue offsets of units and headers differ, either may be right. A broker assigns queue offsets in the order of the
 log, and writes the units in the same order. So the headers are damaged in two cases: the units point to rising offsets
 while the queue offsets in the headers do not rise; or the units on both sides agree with their messages, and there are
-exactly as many records between them as queue offsets.
+exactly as many records between them as queue offsets. The unit before them may also be of a lost message.
 
 On a replica, in a rebuild of one part and with `--only`, the log stays unchanged; then queues and index are rebuilt as
 if from the original records (`ProvedRecords`), so that they do not fit the damage.
@@ -54,16 +54,24 @@ UnitAt = Callable[[int], tuple[int, int] | None]
 _MOST = 10_000  # units of one group
 
 
-def proved_by_units(part: QueuePart, unit_at: UnitAt) -> Iterator[tuple[int, int]]:
-    """Yield half-open ranges of units that prove the queue offsets of the records to which they point."""
+def proved_by_units(part: QueuePart, unit_at: UnitAt, damaged: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
+    """Yield half-open ranges of units that prove the queue offsets of the records to which they point.
+
+    `damaged` tells whether a commitlog offset is in damage.
+    """
+
+    def fits(index: int) -> bool:
+        unit = unit_at(index)
+        return _agrees(part, index) or (unit is not None and damaged(unit[0]))  # the unit of a lost message
+
     for group in _adjoining(part.shifted):
         start, stop = group[0].start, group[-1].stop
-        if stop - start > _MOST or start == 0 or not _agrees(part, start - 1):
+        if stop - start > _MOST or start == 0 or not fits(start - 1):
             continue
         at_end = unit_at(stop) is None
-        if not at_end and not _agrees(part, stop):
+        if not at_end and not fits(stop):
             continue
-        if at_end and _rise(group, start - 1):
+        if (at_end or not _agrees(part, stop)) and _rise(group, start - 1):
             continue  # the headers are as good as the units: the queue may lack units before them
         places = [unit_at(index) for index in range(start - 1, stop if at_end else stop + 1)]
         offsets = [place[0] for place in places if place is not None]
@@ -273,7 +281,7 @@ class FramedRecords:
                 return (unit["commitlog_offset"], unit["tags_code"]) if unit else None
 
             mended: set[int] = set()
-            for start, stop in proved_by_units(part, unit_at):
+            for start, stop in proved_by_units(part, unit_at, self.evidence.logs.damaged):
                 for number in range(start, stop):
                     unit = unit_at(number)
                     log = self.evidence.logs.at(unit[0]) if unit else None

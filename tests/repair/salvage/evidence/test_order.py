@@ -9,7 +9,7 @@ import pytest
 from rmqstore.checks.log.queue_parts import QueueGap, QueuePart, Shifted
 from rmqstore.formats.message import HEAD
 from rmqstore.repair.salvage.evidence import fits_queue
-from rmqstore.repair.salvage.framed import proved_by_units
+from rmqstore.repair.salvage.framed import UnitAt, proved_by_units
 from tests import damage
 from tests.command import run_json
 from tests.repair.salvaging import Row, log_faults, rows
@@ -54,7 +54,28 @@ def test_units_prove_queue_offsets_if_they_point_forward_from_the_unit_before_to
     offsets: list[int], proved: list[tuple[int, int]]
 ) -> None:
     part = QueuePart(0, 5, 100, 500, accounted=[(0, 5)], shifted=[Shifted(2, 4, 8)])
-    assert list(proved_by_units(part, dict(enumerate((at, 0) for at in offsets)).get)) == proved
+    assert list(proved_by_units(part, units_of(offsets), lambda _: False)) == proved
+
+
+@pytest.mark.parametrize(
+    ("agreeing", "lost", "shift", "proved"),
+    [
+        *(((0, 4), {200}, shift, [(2, 4)]) for shift in (8, -1)),
+        *((agreeing, lost, 8, [(2, 4)]) for agreeing, lost in (((0, 1), {500}), ((0,), {200, 500}))),
+        *((agreeing, lost, -1, []) for agreeing, lost in (((0, 1), {500}), ((0,), {200, 500}))),  # maybe a unit is lost
+        *((agreeing, set(), 8, []) for agreeing in ((0, 4), (0, 1))),
+    ],
+)
+def test_units_of_lost_messages_beside_them_prove_queue_offsets_that_do_not_rise(
+    agreeing: tuple[int, ...], lost: set[int], shift: int, proved: list[tuple[int, int]]
+) -> None:
+    accounted = [(i, i + 1) for i in sorted({*agreeing, 2, 3})]
+    part = QueuePart(0, 5, 100, 500, accounted=accounted, shifted=[Shifted(2, 4, shift)])
+    assert list(proved_by_units(part, units_of([100, 200, 300, 400, 500]), lost.__contains__)) == proved
+
+
+def units_of(offsets: list[int]) -> UnitAt:
+    return dict(enumerate((at, 0) for at in offsets)).get
 
 
 @pytest.mark.parametrize(
