@@ -91,6 +91,7 @@ def _take(draft: PlanBuilder, result: SalvageResult) -> None:
     if result.given_up:
         draft.more["good_messages_given_up"] = result.given_up
     draft.unproved.update(result.unproved)
+    draft.lost_by_sisters.update(result.lost_by_sisters)
     draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
 
 

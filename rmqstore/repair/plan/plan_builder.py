@@ -125,9 +125,10 @@ class PlanBuilder:
     `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gaps`: the ranges of queue
     offsets without a message in rebuilt queues. `strays` counts the ranges of queue offsets in their records that are
     impossible, and get no unit, per problem code. `unread` are queues with messages in the log that count as lost,
-    because another one has their queue offset, or because it is impossible. `unproved` counts the findings per problem
-    code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that steps
-    move away and create. `root` is the store's absolute path, with its links.
+    because another one has their queue offset, or because it is impossible. `lost_by_sisters` counts messages per queue
+    that may be among the lost ones of another queue of the topic, which are counted already. `unproved` counts the
+    findings per problem code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in
+    the plan, that steps move away and create. `root` is the store's absolute path, with its links.
     """
 
     store: Store
@@ -144,6 +145,7 @@ class PlanBuilder:
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     strays: Counter[str] = field(default_factory=Counter)
     unread: set[str] = field(default_factory=set)
+    lost_by_sisters: Counter[str] = field(default_factory=Counter)
     unproved: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)

@@ -258,7 +258,9 @@ class LogUnits:
             )
         if odds.unread and label not in draft.unread:
             draft.unread.add(label)
-            draft.lose({label: odds.unread}, 0)
+            twice = min(odds.unread, draft.lost_by_sisters[label])
+            if odds.unread > twice:
+                draft.lose({label: odds.unread - twice}, 0)
             draft.notes.append(
                 Text(
                     "{label}: {messages} in the log without a queue offset of its own: consumers do not get it",
@@ -266,6 +268,16 @@ class LogUnits:
                     messages=many(odds.unread, "message"),
                 )
             )
+            if twice:
+                draft.more["at_least"] = True
+                draft.notes.append(
+                    Text(
+                        "{label}: {messages} may belong to another queue of the topic, whose loss is counted already: "
+                        "the loss is a lower bound",
+                        label=label,
+                        messages=many(twice, "message"),
+                    )
+                )
 
 
 def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> None:

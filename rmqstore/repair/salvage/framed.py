@@ -15,6 +15,7 @@ if from the original records (`ProvedRecords`), so that they do not fit the dama
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -43,7 +44,7 @@ from rmqstore.repair.salvage.candidates import (
     sound_ports,
     with_tags,
 )
-from rmqstore.repair.salvage.evidence import Evidence, Name, QueueSlot, fits_queue, key_of
+from rmqstore.repair.salvage.evidence import Between, Evidence, Name, QueueSlot, fits_queue, key_of
 from rmqstore.repair.salvage.places import carries_crc, framed_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined
@@ -370,14 +371,32 @@ class FramedRecords:
         self._change(log, at, new, _belongs_to(slot), [(slot.topic, message.queue_id), slot.name])
         return True
 
+    def lost_by_sisters(self, lost: Iterable[Between]) -> Counter[str]:
+        """Count, by `TOPIC/ID`, the records of which each may be one of the lost messages of a sister queue.
+
+        Their own queue has no room for them, and no unit at their queue offset, which the sister queue lacks there.
+        """
+        found: set[tuple[str, int, int]] = set()
+        for start, stop, slot in lost:
+            for queue_id, (first, last) in self._crowded.get((slot.topic, slot.queue_offset), {}).items():
+                key = slot.topic, queue_id, slot.queue_offset
+                if start < last and first < stop and key not in found and self.evidence.unit(*key) is None:
+                    found.add(key)
+                    break
+        return Counter(f"{topic}/{queue_id}" for topic, queue_id, _ in found)
+
     @cached_property
-    def _crowded(self) -> dict[tuple[str, int], set[int]]:
-        """Return the queue ids with two records for one queue offset, by topic and queue offset."""
-        out: dict[tuple[str, int], set[int]] = {}
+    def _crowded(self) -> dict[tuple[str, int], dict[int, tuple[int, int]]]:
+        """Return the queues with two records for one queue offset, by topic and queue offset.
+
+        The values are queue ids, with the first and last global offset where the record that is too many can be.
+        """
+        out: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
         for (topic, queue_id), part in self.evidence.logs.queues.items():
-            strangers = (one.got for one in part.outliers if one.expected is None)
-            for number in (*(number for _, number in part.repeats), *strangers):
-                out.setdefault((topic, number), set()).add(queue_id)
+            repeats = ((number, (part.first_at, at)) for at, number in part.repeats)
+            strangers = ((one.got, (one.at, one.at)) for one in part.outliers if one.expected is None)
+            for number, places in (*repeats, *strangers):
+                out.setdefault((topic, number), {})[queue_id] = places
         return out
 
     def _renumber(self, log: LogResult, slot: QueueSlot, offset: int) -> bool:

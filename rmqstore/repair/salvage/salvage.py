@@ -175,6 +175,8 @@ class SalvageResult:
     whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them.
     `decisions` are what the operator must decide first; `refusals` are damage that is not repaired, with the option
     that would repair it. `unproved` counts findings per problem code that stay because nothing proves the right bytes.
+    `lost_by_sisters` counts messages per queue (`TOPIC/ID`) that may be among the lost ones of other queues of
+    the topic.
     """
 
     steps: tuple[Step, ...] = ()
@@ -189,6 +191,7 @@ class SalvageResult:
     refusals: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unproved: Mapping[str, int] = field(default_factory=dict)
+    lost_by_sisters: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def visible_fillers(self) -> int:
@@ -534,7 +537,7 @@ class _Salvage:
             cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
             counted = {slot.key for slot in (*cells, *steps.unplaced)}
             count_missing(steps.loss, evidence, self.left_missing, counted)
-        return self._assemble(framed)
+        return self._assemble(framed, known)
 
     # --- damage and layouts ---------------------------------------------------------------------------------------
 
@@ -617,7 +620,7 @@ class _Salvage:
 
     # --- result ---------------------------------------------------------------------------------------------------
 
-    def _assemble(self, framed: FramedRecords) -> SalvageResult:
+    def _assemble(self, framed: FramedRecords, known: Known) -> SalvageResult:
         steps, draft = self.steps, self.steps.draft
         visible = sum(f.kind == "visible" for f in steps.fillers)
         if visible > MOST_FILLERS and not self.options.accept_fillers:
@@ -650,4 +653,5 @@ class _Salvage:
             refusals=tuple(self.refusals),
             notes=tuple(draft.notes),
             unproved=Counter(code for _, code in framed.left),
+            lost_by_sisters=framed.lost_by_sisters(known.between),
         )
