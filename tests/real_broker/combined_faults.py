@@ -38,10 +38,14 @@ def break_at_once(store: Path, seed: int) -> list[str]:
 def _damage_log(store: Path, dice: random.Random) -> list[str]:
     found = rows(store)
     done: list[str] = []
-    for _ in range(dice.randint(1, 3)):
+    count = dice.randint(1, 3)
+    while len(done) < count:
         row = dice.choice(found)
         kind = dice.choice((_garble, _garble, _field, _field, _head, _page, _several))
-        done.append(f"{row.path.relative_to(store)}: {kind(row, dice)}")
+        before = row.path.read_bytes()
+        what = kind(row, dice)
+        if row.path.read_bytes() != before:  # an earlier one may have written the same bytes
+            done.append(f"{row.path.relative_to(store)}: {what}")
     return done
 
 
@@ -58,8 +62,9 @@ def _field(row: Row, dice: random.Random) -> str:
     old = int(getattr(row.message, name))
     steps = (4, 8, 12) if name == "sys_flag" else (-old or 1, 1, -1, 3, 1 << 20)
     new = old ^ dice.choice(steps) if name == "sys_flag" else max(0, old + dice.choice(steps))
-    if new != old:
-        damage.overwrite(row.path, row.at + HEAD.at(name), new.to_bytes(width, "big"))
+    with row.path.open("r+b") as file:
+        file.seek(row.at + HEAD.at(name))
+        file.write(new.to_bytes(width, "big"))
     return f"{name} of the record at {row.offset}: {old} becomes {new}"
 
 

@@ -112,6 +112,16 @@ def test_faults_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds
     assert _round(name, seed, tmp_path, sounds, [], several_paths=False)
 
 
+def test_damage_that_changes_nothing_is_drawn_again(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-ipv6", tmp_path)
+    done = break_at_once(store, 3275385837)  # its second step would write zeros over zeros
+    assert [what.partition(": ")[2] for what in done[:3]] == [
+        "page 20480 of 00",
+        "byte 20 of the header at 26446",
+        "sys_flag of the record at 18241: 48 becomes 52",
+    ]
+
+
 def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool) -> None:
     given = os.environ.get(SEED_NAME)
     first = int(given) if given else random.SystemRandom().randrange(1 << 32)
