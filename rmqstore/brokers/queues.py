@@ -348,10 +348,12 @@ class SimpleQueue:
                 return
 
     def _correct_by_binary_search(self, log_start: int) -> None:
-        if self.min_logic_offset >= self.files.max_offset():
-            return
         last = self.files.last()
         if last is None:
+            if self.rules.forgets_end_of_empty_queue:
+                self.min_logic_offset, self.max_physic_offset = 0, -1
+            return
+        if self.min_logic_offset >= self.files.max_offset():
             return
         if last.wrote - UNIT_SIZE < 0 and self.rules.empty_last_queue_file_is_fatal:
             empty = Text("consume queue {topic}/{id} ends with an empty file after a full one")

@@ -126,6 +126,9 @@ class BrokerRules:
     """ConsumeQueue#correctMinOffset does a binary search, and handles queues without a live unit (5.0.0)."""
     empty_last_queue_file_is_fatal: bool
     """ConsumeQueue#correctMinOffset throws if the last file of a queue has no unit (5.0.0 to 5.4.0)."""
+    forgets_end_of_empty_queue: bool
+    """ConsumeQueue#correctMinOffset sets maxPhysicOffset of a queue without files to -1, so that it gets the units of
+    all messages that are dispatched later (5.5.1); before, truncation leaves it at the end of the log."""
     reput: Reput
     fan_out: FanOut
     """Which messages light message queues get."""
@@ -169,6 +172,9 @@ class BrokerRules:
     """checkCommitLogOffsetOnRecover ends recovery at a record whose PHYSICALOFFSET is not in its file (5.5.0)."""
     separate_rocksdb_queues: bool
     """useSeparateStorePathForRocksdbCQ puts the RocksDB of the queues in consumequeue_rocksdb/ (5.5.0)."""
+    pull_fails_without_row: bool
+    """A pull from a queue in RocksDB fails if it meets a queue offset without a row, unless
+    iteratorWhenUseRocksdbConsumeQueue=false (5.5.0); before, only one that begins there finds nothing."""
     double_write_needs_lmq: bool
     """A broker with rocksdbCQDoubleWriteEnable starts only with combineCQUseRocksdbForLmq (5.5.0)."""
     selective_double_write: bool
@@ -249,6 +255,7 @@ def _rules(version: str) -> BrokerRules:
         cq_address_is_start=not since("4.5.1"),
         binary_min_offset=since("5.0.0"),
         empty_last_queue_file_is_fatal=since("5.0.0") and not since("5.5.0"),
+        forgets_end_of_empty_queue=since("5.5.1"),
         reput=Reput.CQ_MAX if since("4.5.1") and not since("5.0.0") else Reput.LOG_END,
         fan_out=_fan_out(v),
         batch_queues=since("5.0.0"),
@@ -270,6 +277,7 @@ def _rules(version: str) -> BrokerRules:
         accelerated_recovery=since("5.5.0"),
         offset_check=since("5.5.0"),
         separate_rocksdb_queues=since("5.5.0"),
+        pull_fails_without_row=since("5.5.0"),
         double_write_needs_lmq=since("5.5.0"),
         selective_double_write=since("5.5.1"),
     )

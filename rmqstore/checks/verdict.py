@@ -25,6 +25,7 @@ from rmqstore.checks.queues.undelivered import (
     Left,
     Undelivered,
     all_dispatched,
+    at_missing_rows,
     left_in_light_queues,
     left_unreadable,
     never_dispatched,
@@ -287,6 +288,7 @@ def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
 _DELETED = codes.CQ_DELETED_TOPIC
 _TAILS = {codes.CL_DIRTY_TAIL, codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
+_PULL = 32  # messages: the default pullBatchSize of consumers
 _MANY_QUEUES = 1000  # a start recovers each of them
 
 
@@ -379,7 +381,11 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         left = replace(left, gone=gone)
     withheld: tuple[str, ...] = ()
     if forecast.starts:
-        withheld = (withheld_words(report.findings, rules_for(forecast.version)), *(one.words for one in unserved))
+        withheld = (
+            withheld_words(report.findings, rules_for(forecast.version)),
+            *(one.words for one in unserved),
+            _at_missing_rows(store, verified, forecast, deleted),
+        )
     left = replace(left, withheld=joined(filter(None, withheld), " and "))
     if newer:
         exceptions = (
@@ -423,6 +429,22 @@ def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Co
         left.gone.messages += more.messages
         left.gone.queues += more.queues
     return left
+
+
+def _at_missing_rows(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> str:
+    """Return how many messages consumers do not get because rows in RocksDB are missing; "" for none."""
+    rules = rules_for(forecast.version)
+    every = forecast.reads_rows_beside or not forecast.consume_queues_simulated
+    light = store.light_in_rocksdb and rules.light_in_rocksdb
+    parts = {
+        name: part
+        for name, part in verified.logs.queues.items()
+        if part.gaps and (every or (light and store.reads_rows(name[0]))) and f"{name[0]}/{name[1]}" not in deleted
+    }
+    fails = rules.pull_fails_without_row and store.config.bool("iteratorWhenUseRocksdbConsumeQueue")
+    kept = at_missing_rows(store, parts, forecast, seen=not _unseen(store, forecast), before=_PULL if fails else 0)
+    words = Text("up to {messages}, because a queue offset has no row in RocksDB", messages=kept.text())
+    return words if kept.messages else ""
 
 
 def _deleted_words(deleted: Mapping[str, int]) -> str:

@@ -72,6 +72,7 @@ DEFAULTS: Mapping[str, str] = {
     "combineCQUseRocksdbForLmq": "false",
     "rocksdbCQSelectiveDoubleWriteEnable": "false",
     "useSeparateStorePathForRocksdbCQ": "false",
+    "iteratorWhenUseRocksdbConsumeQueue": "true",
     "checkCommitLogOffsetOnRecover": "false",
     "enableAcceleratedRecovery": "false",
 }

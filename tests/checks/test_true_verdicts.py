@@ -11,11 +11,12 @@ import pytest
 
 from rmqstore.checks.log.stored_units import UnitFiles
 from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import batch_topics, configured_types
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import index
-from rmqstore.formats.message import BLANK_MAGIC
+from rmqstore.formats.message import BLANK_MAGIC, HEAD
 from rmqstore.formats.text import many
 from rmqstore.repair.migrate_to_dledger import Target, preflight
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -25,7 +26,7 @@ from rmqstore.scan.tiling import Kind
 from tests.checks.looks import Units, unit
 from tests.damage import cut, flip, overwrite, zero
 from tests.repair.salvaging import rows
-from tests.stores import copy_store
+from tests.stores import copy_store, meta
 
 TIMER_UNITS = 129  # in 5.4.0-formats
 DLEDGER = [f"{v}-{kind}" for v in ("4.9.7", "5.1.4", "5.4.0") for kind in ("dledger", "dledger-mixed")]
@@ -103,6 +104,32 @@ def close_early(store: Store, file_index: int, count: int) -> list[tuple[int, in
     blank = left.to_bytes(4, "big") + (BLANK_MAGIC & 0xFFFFFFFF).to_bytes(4, "big")
     overwrite(file.path, at, blank.ljust(left, b"\0"))
     return gone
+
+
+@pytest.mark.parametrize(
+    ("version", "settings", "most"),
+    [("5.4.0", {}, 18), ("5.5.1", {}, 25), ("5.5.1", {"iteratorWhenUseRocksdbConsumeQueue": "false"}, 18)],
+)
+def test_no_consumer_gets_past_a_queue_offset_that_a_start_gives_no_row(
+    version: str, settings: dict[str, str], most: int, tmp_path: Path
+) -> None:
+    """Observed: 5.4.0 sends a consumer at queue offset 7 back to 0; 5.5.1 fails each pull that meets 7."""
+    root = copy_store("5.5.1-rocksdb", tmp_path)
+    config = BrokerConfig({**meta("5.5.1-rocksdb").oracle_args, **settings})
+    move_to_another_queue(root)
+    with_row = verify(open_store(root, config), VerifyOptions(broker=version))
+    assert with_row.verdict == f"1 message is damaged; RocketMQ {version} would start and cut nothing"
+    shutil.rmtree(root / "consumequeue")
+    (root / "abort").touch()  # recovery after a crash dispatches every message
+    report = verify(open_store(root, config), VerifyOptions(broker=version))
+    lacks = f"never deliver up to {most} messages of 1 queue, because a queue offset has no row in RocksDB"
+    assert report.verdict == f"RocketMQ {version} would start and {lacks}"
+
+
+def move_to_another_queue(root: Path) -> None:
+    """Change the QUEUEID of the message at queue offset 7 of Pay_11_Topic/0, so that none has this queue offset."""
+    row = next(row for row in rows(root) if row.slot == ("Pay_11_Topic", 0, 7))
+    overwrite(row.path, row.at + HEAD.at("queue_id"), (1).to_bytes(4, "big"))
 
 
 def test_a_blank_over_messages_is_named_with_what_it_hides(tmp_path: Path) -> None:

@@ -378,6 +378,22 @@ def test_units_behind_the_committed_position_come_back_by_themselves() -> None:
     assert (forecast.starts, forecast.units_cut) == (True, {})
 
 
+@pytest.mark.parametrize(
+    ("version", "ends"), [("4.9.7", (0, 0)), ("5.1.4", (0, 0)), ("5.4.0", (0, 0)), ("5.5.1", (22, 37))]
+)
+def test_queue_directory_without_files_gets_units_from_5_5_1_on(
+    version: str, ends: tuple[int, int], tmp_path: Path
+) -> None:
+    """Observed on each version: the truncation after a clean exit moves the end of the empty queue to that of the log,
+    and only 5.5.1 takes that back, so that it gets units of the entries that a leader commits."""
+    name = "5.5.1-dledger-killed"
+    path = copy_store(name, tmp_path)
+    (path / "abort").unlink(missing_ok=True)
+    (path / "consumequeue/Pay_11_Topic/2" / f"{0:020}").unlink()
+    forecast = simulate_start(open_store(path, BrokerConfig(meta(name).oracle_args)), version=version)
+    assert forecast.queue_ends["Pay_11_Topic", 2] == ends
+
+
 def test_part_of_a_store_has_no_forecast() -> None:
     with pytest.raises(UsageError, match="part of a store"):
         simulate_start(open_store(unpack("5.4.0-clean") / "commitlog"))

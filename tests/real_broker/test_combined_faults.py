@@ -44,6 +44,7 @@ delays."""
 SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
 DISAGREED = (
     ("5.4.0-trans-rocksdb", 3236343395),
+    ("5.5.1-dledger-killed", 2531717372),
     ("5.5.1-dledger-mixed", 1310930373),
     ("5.5.1-formats", 7742),
     ("5.5.1-formats", 1922116618),
@@ -51,6 +52,7 @@ DISAGREED = (
     ("5.5.1-killed", 1180273476),
     ("5.5.1-pop", 4009173349),
     ("5.5.1-pop-kv", 2863899466),
+    ("5.5.1-rocksdb", 1325583833),
     ("5.5.1-slave", 550503426),
     ("5.5.1-trans-rocksdb", 51384303),
 )

@@ -1,10 +1,14 @@
-"""Messages that the next start would leave in the log without consume queue units, or with wrong queue offsets."""
+"""Messages that the next start would leave in the log without consume queue units, or with wrong queue offsets.
+
+Also messages with units, which consumers do not get.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import BrokerRules
@@ -24,6 +28,10 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Placed, Text, joined
+
+if TYPE_CHECKING:
+    from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
+    from rmqstore.files.store import Store
 
 Interval = tuple[int, int]
 
@@ -197,6 +205,48 @@ def left_in_light_queues(
             restart = max(part.restarts, default=-1)
             out.add(sum(m.count for m in part.missing if restart <= m.last_at and m.first_at < begin))
     return out
+
+
+def at_missing_rows(
+    store: Store, parts: Mapping[Name, QueuePart], forecast: StartForecast, *, seen: bool, before: int
+) -> Undelivered:
+    """Count the messages that queue offsets without a row in RocksDB keep from consumers, who do not get past them.
+
+    A start adds rows for messages only, so a queue offset that no message has gets none. `parts` are queues that are
+    read from RocksDB; `seen`: the broker reads the rows that the store has now; `before`: the most messages before
+    such a queue offset that consumers do not get, either.
+    Source: DefaultMessageStore#getMessage. It sends the consumer back to queue offset 0 (RocksDBConsumeQueue
+    #rollNextFile, RocketMQ 5.4.0), or throws a NullPointerException (RocksDBReusableIterator#next, 5.5.0 and 5.5.1).
+    """
+    from rmqstore.files.rocksdb.database import CannotRead
+    from rmqstore.files.rocksdb.queues import RocksDBQueues
+
+    out = Undelivered()
+    end = forecast.commitlog_stop
+    low, high = forecast.not_dispatched or (0, 0)
+    rows: RocksDBQueues | None = None
+    for name, part in parts.items():
+        restart = max(part.restarts, default=-1)
+        gaps = [g for g in part.gaps if g.before >= restart and not low <= g.at < high and (end is None or g.at < end)]
+        if not gaps:
+            continue
+        if seen and rows is None:
+            try:
+                rows = RocksDBQueues(store)
+            except CannotRead:
+                return out  # the report says why the rows are not checked
+        while gaps and rows is not None and _has_rows(rows.queue(*name), gaps[0].expected, gaps[0].got):
+            del gaps[0]
+        if gaps:
+            after = part.next - gaps[0].got - sum(gap.got - gap.expected for gap in gaps[1:])
+            out.add(after + min(before, gaps[0].expected - part.first))
+    return out
+
+
+def _has_rows(queue: RocksDBQueue, start: int, stop: int) -> bool:
+    """Return whether each queue offset in [start, stop) has a row; one that cannot be read counts as a row."""
+    found = sum(len(units) for _, units, _ in queue.runs(start, stop))
+    return found + queue.unreadable_in(start, stop) >= stop - start
 
 
 def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart] | None) -> Undelivered:

@@ -594,6 +594,15 @@ class Evidence:
             return None
         return self.store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, number)
 
+    def ends_at(self, topic: str, queue_id: int, number: int) -> bool:
+        """Return whether a queue ends for consumers at a queue offset that no message has.
+
+        A unit of zeros ends it. In RocksDB, a start adds rows for messages only, so that a queue offset at or after the
+        end gets none, and no consumer gets past it.
+        """
+        unit = self.any_unit(topic, queue_id, number)
+        return self._database is not None if unit is None else not any(unit.values())
+
     def unit(self, topic: str, queue_id: int, number: int) -> dict[str, int] | None:
         """Return the unit of a message at a queue offset; None if there is none, or only a repetition.
 

@@ -175,8 +175,8 @@ class _Suspect:
 class FramedRecords:
     """The corrections of framed records, and what could not be corrected.
 
-    `fixes` by global offset. `gaps` describe queue offsets without a record; `torn` are queues with zeros at such a
-    gap, where they end for a broker; `left` are (offset of a finding, problem) that remain.
+    `fixes` by global offset. `gaps` describe queue offsets without a record; `torn` are queues that end at such a
+    gap for consumers; `left` are (offset of a finding, problem) that remain.
     """
 
     evidence: Evidence
@@ -324,8 +324,7 @@ class FramedRecords:
                 if self._take_repeat(suspect, QueueSlot(topic, queue_id, number)):
                     continue
                 left.append(number)
-                zeros = self.evidence.any_unit(topic, queue_id, number)
-                if zeros is not None and not any(zeros.values()):
+                if self.evidence.ends_at(topic, queue_id, number):
                     self.torn.add((topic, queue_id))
                 if len(left) > _LISTED:
                     break

@@ -7,15 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
 from rmqstore.repair.salvage.evidence import MISSED, Evidence
 from rmqstore.repair.salvage.evidence import Testimony as EvidenceRow
 from tests import damage
+from tests.checks.test_true_verdicts import move_to_another_queue
 from tests.command import run_json
 from tests.planning import look
 from tests.repair.salvaging import Row, apply, log_faults, pick, roll_back, rows, salvage
-from tests.stores import VERSIONS, copy_store
+from tests.stores import VERSIONS, copy_store, write_broker_conf
 
 
 def plain(row: Row) -> bool:
@@ -47,6 +50,21 @@ def test_queue_offset_without_message_and_queue_needs_confirmation(version: str,
     offsets = {r.slot: r.offset for r in rows(store) if r.slot[:2] == (topic, queue_id) and r.offset != row.offset}
     for (_, _, at), place in offsets.items():  # no message after the gap moves
         assert UNIT.parse(raw, at * UNIT.size)["commitlog_offset"] == place
+
+
+def test_queue_offset_without_message_gets_a_row_in_a_lost_rocksdb(tmp_path: Path) -> None:
+    store = copy_store("5.5.1-rocksdb", tmp_path)
+    conf = ("-c", str(write_broker_conf("5.5.1-rocksdb", store)))
+    move_to_another_queue(store)
+    shutil.rmtree(store / "consumequeue")
+    assert "no row in RocksDB" in str(run_json("verify", str(store), *conf, exit_code=1)["verdict"])
+    run_json("recover", str(store), *conf, "--accept-shift", "--apply", exit_code=1)
+    assert (
+        run_json("verify", str(store), *conf, exit_code=1)["verdict"] == "RocketMQ 5.5.1 would start and lose nothing"
+    )
+    queue = RocksDBQueues(open_store(store)).queue("Pay_11_Topic", 0)
+    assert queue.unit(UNIT, 7) == queue.unit(UNIT, 6)
+    assert (queue.first, queue.behind) == (0, 26)
 
 
 def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp_path: Path) -> None:
