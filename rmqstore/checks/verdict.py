@@ -441,6 +441,8 @@ def _at_missing_rows(store: Store, verified: Verified, forecast: StartForecast, 
         for name, part in verified.logs.queues.items()
         if part.gaps and (every or (light and store.reads_rows(name[0]))) and f"{name[0]}/{name[1]}" not in deleted
     }
+    if not parts:
+        return ""
     fails = rules.pull_fails_without_row and store.config.bool("iteratorWhenUseRocksdbConsumeQueue")
     kept = at_missing_rows(store, parts, forecast, seen=not _unseen(store, forecast), before=_PULL if fails else 0)
     words = Text("up to {messages}, because a queue offset has no row in RocksDB", messages=kept.text())
