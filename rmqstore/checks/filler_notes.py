@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from rmqstore.checks.problems.report import Fillers
 from rmqstore.files.mapped_file_queue import file_name_to_offset, message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Message
+from rmqstore.formats.times import parse_stamp
 from rmqstore.scan.columns import NOTHING, Repaired
 
 if TYPE_CHECKING:
@@ -68,16 +68,9 @@ def repaired_records(store: Store) -> Repaired:
     homes = {directory for queue, _ in store.logs for directory in queue.directories}
     for name, plan in repairs(store):
         fillers.update(_unmarked(plan, record))
-        written += [(start, stop, _time_of(name)) for start, stop in _written(store, plan, homes) if start < stop]
+        made = parse_stamp(name) or 0
+        written += [(start, stop, made) for start, stop in _written(store, plan, homes) if start < stop]
     return Repaired(tuple(sorted(fillers)), tuple(_disjoint(written)))
-
-
-def _time_of(journal: str) -> int:
-    """Return when a repair was made, in ms, by the name of its journal; 0 for another name."""
-    try:
-        return int(datetime.strptime(journal[:22], "%Y%m%dT%H%M%S.%f").replace(tzinfo=UTC).timestamp() * 1000)
-    except ValueError:
-        return 0
 
 
 def _disjoint(ranges: list[tuple[int, int, int]]) -> Iterator[tuple[int, int, int]]:
