@@ -235,8 +235,10 @@ def at_missing_rows(
                 rows = RocksDBQueues(store)
             except CannotRead:
                 return out  # the report says why the rows are not checked
-        while gaps and rows is not None and _has_rows(rows.queue(*name), gaps[0].expected, gaps[0].got):
-            del gaps[0]
+        if rows is not None:
+            queue = rows.queue(*name)
+            while gaps and _has_rows(queue, gaps[0].expected, gaps[0].got):
+                del gaps[0]
         if gaps:
             after = part.next - gaps[0].got - sum(gap.got - gap.expected for gap in gaps[1:])
             out.add(after + min(before, gaps[0].expected - part.first))
