@@ -15,7 +15,7 @@ Recognizes stores of DLedger 0.4, which no RocketMQ release contains.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
@@ -520,12 +520,21 @@ class DLedgerStart(PlainStart):
         if self.rocksdb:
             return
         self.queues.keep_units()  # the truncation may remove units of the last walked log file
-        walked = self.entries.walk(self._abnormal_start(), self.queues, DispatchCondition())
+        walked = self._abnormal_entries().walk(self._abnormal_start(), self.queues, DispatchCondition())
         # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
         short = self.data.files[walked.file].start + walked.sizes
         if max_cq >= short and (not self.rules.max_cq_after_dispatch or self.queues.max_address() >= short):
             self._cut_too_early(short, stop)
         self.queues.keep_units(False)
+
+    def _abnormal_entries(self) -> LogReader:
+        """Return the entries as abnormal recovery checks them."""
+        if not self.rules.dledger_wants_duplicate_info:
+            return self.entries
+        settings = replace(self.parser, duplication=True)
+        size, body_offset = self.data.file_size, dledger.ENTRY.size
+        unknown = Scanned(None, frozenset())
+        return LogReader(self.data.files, size, self.rules, settings, unknown, body_offset=body_offset)
 
     def _cut_too_early(self, short: int, stop: int) -> None:
         """Truncate the queues at `short`, where the broker wrongly assumes the end of the log; it is at `stop`."""
@@ -549,6 +558,11 @@ class DLedgerStart(PlainStart):
                 self.units_cut[key] = cut
         if self.units_cut:
             words = Text("consume queues are cut at {end:,} instead of {stop:,}: 48 bytes too early per entry")
+            if self.rules.dledger_wants_duplicate_info:
+                words = Text(
+                    "consume queues are cut at {end:,} instead of {stop:,}: this version takes every message without "
+                    "the property DUP_INFO for damaged"
+                )
             self.notes.append(words.format(end=self._early_end, stop=self.data.max_offset()))
 
     def _count_skipped(self) -> None:

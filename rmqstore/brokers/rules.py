@@ -159,6 +159,8 @@ class BrokerRules:
     """Version of the DLedger library; None before 4.5.1."""
     dledger_abnormal: bool
     """DLedger mode has an abnormal recovery of its own (5.2.0)."""
+    dledger_wants_duplicate_info: bool
+    """That recovery demands DUP_INFO even without duplicationEnable (only 5.2.0), so it ends at the first message."""
     dledger_deprecated: bool
     """DLedger mode still works, but a warning in the log says that it will go (5.5.1)."""
     message_rows_limit_start: bool
@@ -271,6 +273,7 @@ def _rules(version: str) -> BrokerRules:
         shutdown_throws=since("5.1.2") and not since("5.3.4"),
         dledger=dledger,
         dledger_abnormal=since("5.2.0"),
+        dledger_wants_duplicate_info=version == "5.2.0",
         dledger_deprecated=since("5.5.1"),
         message_rows_limit_start=since("5.4.0"),
         logics_offset=since("5.5.0"),

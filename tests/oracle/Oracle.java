@@ -264,7 +264,13 @@ public final class Oracle {
 
     private void construct() throws Exception {
         Class<?> kind = rocksDb() ? Class.forName("org.apache.rocketmq.store.RocksDBMessageStore") : DefaultMessageStore.class;
-        statistics = new BrokerStatsManager("c", true);
+        Constructor<?> made = BrokerStatsManager.class.getConstructors()[0];
+        for (Constructor<?> c : BrokerStatsManager.class.getConstructors()) {
+            if (c.getParameterCount() > 0 && c.getParameterTypes()[0] == String.class && c.getParameterCount() <= 2) {
+                made = c;
+            }
+        }
+        statistics = (BrokerStatsManager) (made.getParameterCount() == 1 ? made.newInstance("c") : made.newInstance("c", true));
         MessageArrivingListener nobody = (topic, queue, offset, tags, time, bitmap, properties) -> { };
         for (Constructor<?> constructor : kind.getConstructors()) {
             if (constructor.getParameterCount() == 4) {
