@@ -55,6 +55,7 @@ DISAGREED = (
     ("5.5.1-rocksdb", 1325583833),
     ("5.5.1-slave", 550503426),
     ("5.5.1-trans-rocksdb", 51384303),
+    ("5.5.1-trans-rocksdb", 2982588357),
 )
 """Seeds with which the tool and the real broker once disagreed."""
 OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")

@@ -101,8 +101,8 @@ def count_unnamed(
 
     Cells of messages that are only known from a gap in their queue are of unknown length: others may have been there,
     if a whole file is missing, or if the index has more messages there. At least one was in each span within a file. If
-    whole queues are missing, messages may have been in every cell, also where a BLANK will be. The index also shows
-    messages whose units are lost without a trace, as at the zeroed end of a queue.
+    units are missing, messages may have been in every cell, also where a BLANK will be. The index also shows messages
+    whose units are lost without a trace, as at the zeroed end of a queue.
     """
     size = roomy = entries = held = hidden = spans = 0
     floating = unplaced
@@ -113,10 +113,11 @@ def count_unnamed(
         unsure = hides or bool(queues)
         cells = [c for c in layout.cells if c.kept is None and not c.blank]
         unknown = [c for c in cells if c.expected is None and (c.message is None or c.message.is_dispatched)]
+        blanks = [c for c in layout.cells if c.blank and c.length > MIN_SIZE]  # a BLANK, or a message
         gaps = [c for c in cells if c.expected is not None and c.expected.offset is None]
         placed = {c.start for c in cells if c.expected is not None and c.expected.offset is not None}
         if queues:
-            size += sum(c.length for c in unknown)
+            size += sum(c.length for c in (*unknown, *blanks))
             roomy += sum(c.length for c in gaps)
             size += sum(c.length for c in gaps) if layout.damage.file is None else 0
         if layout.body_offset:  # every entry is a message
@@ -125,13 +126,13 @@ def count_unnamed(
             continue
         # a message known only from a gap may have been in any span: its index entry must not count it again
         floating += len(gaps)
-        if unknown or gaps:
+        if unknown or gaps or blanks:
             kept = {c.start for c in layout.cells if c.kept is not None}
             more = len(evidence.indexed(layout.damage.start, layout.damage.stop) - kept - placed)
             held += more
-            hidden += sum(c.length for c in unknown) if more and not hides else 0
+            hidden += sum(c.length for c in (*unknown, *blanks)) if more and not hides else 0
         if hides:
-            roomier = [c for c in (*gaps, *(c for c in layout.cells if c.blank)) if c.length >= 2 * MIN_SIZE]
+            roomier = [c for c in (*gaps, *blanks) if c.length >= 2 * MIN_SIZE]
             hidden += sum(c.length for c in (*unknown, *roomier))
         ends = layout.damage.at_end  # all of it can have been a BLANK
         spans += unsure and not ends and not placed and sum(c.length for c in (*unknown, *gaps)) >= MIN_SIZE
