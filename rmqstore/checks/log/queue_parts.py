@@ -188,6 +188,9 @@ class QueuePart:
                 self._outlier(one.first, one.at[0], replaces=following != self.next)
             elif single and self._is_the_next(one, after, unit_at, file_size):
                 self._outlier(one.first, one.at[0], replaces=True)
+            elif single and after is not None and self._is_before(one, after, unit_at):
+                self._gap(after.first - 1, one.at[0])
+                self._outlier(one.first, one.at[0], replaces=True)
             else:
                 self._stretch(one)
             self.last_at = one.last_at
@@ -221,6 +224,15 @@ class QueuePart:
         impossible = together and one.first - self.next > room
         return after is None and impossible and unit_at(one.first) != one.at[0]
 
+    def _is_before(self, one: QueueRun, after: QueueRun, unit_at: UnitAt) -> bool:
+        """Return whether a record out of order has the queue offset before the next stretch, as its unit says.
+
+        Records before it are missing, otherwise it would have the next queue offset.
+        """
+        if one.first in range(self.next, after.first):
+            return False
+        return after.first - 1 > self.next and unit_at(after.first - 1) == one.at[0]
+
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""
         for stretch in new.stretches:
@@ -250,11 +262,16 @@ class QueuePart:
             self.outliers = _longer(self.outliers, [Outlier(self.next if replaces else None, got, at)])
         self.next += replaces
 
+    def _gap(self, stop: int, at: int) -> None:
+        """Note that the queue offsets from the next one up to `stop` are missing before the record at `at`."""
+        if len(self.gaps) < KEPT:
+            self.gaps = _longer(self.gaps, [QueueGap(self.next, stop, self.last_at, at)])
+        self.next = stop
+
     def _stretch(self, new: QueueRun) -> None:
         first, stop = new.first, new.stop
         if first > self.next:
-            if len(self.gaps) < KEPT:
-                self.gaps = _longer(self.gaps, [QueueGap(self.next, first, self.last_at, new.at[0])])
+            self._gap(first, new.at[0])
         elif first == 0 and self.next > 0:
             if len(self.restarts) < KEPT:
                 self.restarts = _longer(self.restarts, [new.at[0]])
