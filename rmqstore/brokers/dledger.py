@@ -24,7 +24,7 @@ import numpy as np
 from rmqstore.brokers.dispatch import DispatchCondition
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.log_files import FileBytes, Scanned
-from rmqstore.brokers.mapped_files import STRICT, Loaded, SimulatedFiles, load_directories
+from rmqstore.brokers.mapped_files import STRICT, Loaded, SimulatedFiles, load_directories, wrapped_long
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import BatchQueue
 from rmqstore.brokers.rules import BrokerRules
@@ -397,7 +397,7 @@ class DLedgerRecovery:
 
 def _index_at(number: int) -> int:
     """Return the position of an entry's index unit as a Java long, which overflows for a damaged number."""
-    return (number * _UNIT + (1 << 63)) % (1 << 64) - (1 << 63)
+    return wrapped_long(number * _UNIT)
 
 
 def parse_entry(raw: bytes) -> Entry | None:

@@ -166,6 +166,17 @@ def java_long(name: str) -> int | None:
     return value if -(1 << 63) <= value < 1 << 63 else None
 
 
+def wrapped_long(value: int) -> int:
+    """Return the Java long that a calculation gives, which overflows."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def java_divmod(value: int, by: int) -> tuple[int, int]:
+    """Divide by a positive number as Java does: the quotient is rounded towards zero."""
+    quotient, rest = divmod(abs(value), by)
+    return (quotient, rest) if value >= 0 else (-quotient, -rest)
+
+
 def java_order(name: str) -> bytes:
     """Return a key that sorts as String#compareTo does: by UTF-16 code units."""
     return name.encode("utf-16-be", "surrogatepass")
@@ -247,7 +258,7 @@ class SimulatedFiles:
         last = self.last()
         if last is not None and last.wrote < self.file_size:
             return last
-        start = start_offset - start_offset % self.file_size if last is None else last.start + self.file_size
+        start = start_offset - java_divmod(start_offset, self.file_size)[1] if last is None else last.start + self.file_size
         path = self.directory / offset_to_file_name(max(0, start))
         file = SimulatedFile(path, start, 0, first_created=last is None)
         self.created.append(path)

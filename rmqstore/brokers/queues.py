@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rmqstore.brokers.forecast import StartFails
-from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles, WrittenUnits
+from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles, WrittenUnits, java_divmod, wrapped_long
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE
@@ -31,6 +31,7 @@ from rmqstore.texts import Text
 PRE_BLANK_SIZE = consumequeue.PRE_BLANK_SIZE
 _FIRST_BLOCK = 3276 * UNIT_SIZE
 _BLOCK = _FIRST_BLOCK * 16
+_LAST_UNIT = ((1 << 63) - 1) // UNIT_SIZE  # the positions of later units overflow
 
 Int64s = NDArray[np.int64]
 
@@ -100,7 +101,8 @@ class SimpleQueue:
     @property
     def ends(self) -> tuple[int, int]:
         """Minimum and maximum queue offset that the broker reports, in units."""
-        return self.min_logic_offset // UNIT_SIZE, self.files.max_offset() // UNIT_SIZE
+        low, high = (java_divmod(at, UNIT_SIZE)[0] for at in (self.min_logic_offset, self.files.max_offset()))
+        return low, high
 
     @property
     def shifted(self) -> int:
@@ -238,13 +240,14 @@ class SimpleQueue:
         end = address if self.rules.cq_address_is_start else address + size
         if end <= self.max_physic_offset:
             return
-        expected = queue_offset * UNIT_SIZE
+        expected = wrapped_long(queue_offset * UNIT_SIZE)
         file = self.files.last_for_append(expected)
         if file.first_created and queue_offset != 0 and file.wrote == 0:
             self.min_logic_offset = expected
-            until = expected % self.files.file_size
-            if until > 0:
-                self._append(file, np.zeros(until // UNIT_SIZE, np.int64), np.full(until // UNIT_SIZE, PRE_BLANK_SIZE))
+            until = java_divmod(expected, self.files.file_size)[1]
+            if until > 0:  # not a multiple of a unit after an overflow
+                blanks = -(-until // UNIT_SIZE)
+                self._append(file, np.zeros(blanks, np.int64), np.full(blanks, PRE_BLANK_SIZE))
         if queue_offset != 0:
             current = file.wrote + file.start
             if expected < current:
@@ -276,7 +279,7 @@ class SimpleQueue:
                     return
                 i += int(np.argmax(beyond))
             file = self.files.last()
-            if file is None or not 0 < file.wrote < self.files.file_size or queue_offset[i] <= 0:
+            if file is None or not 0 < file.wrote < self.files.file_size or not 0 < queue_offset[i] <= _LAST_UNIT:
                 self.put(int(address[i]), int(size[i]), int(queue_offset[i]))
                 i += 1
                 continue

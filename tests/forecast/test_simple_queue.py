@@ -46,6 +46,34 @@ def test_recover_deletes_files_behind_its_end(tmp_path: Path) -> None:
     assert q.ends == (0, 9)
 
 
+@pytest.mark.parametrize(
+    ("queue_offset", "ends"),
+    [
+        # measured with 5.5.1: the position overflows and is not a multiple of a unit, whose pre-blanks cover it
+        (-5442600149677244409, (91423072435621075, 91423072435621076)),
+        (-1, (-1, 0)),
+        (-(1 << 62), (0, 1)),  # the position is 0 after the overflow
+    ],
+)
+@pytest.mark.parametrize("many", [False, True])
+def test_positions_of_damaged_queue_offsets_overflow(
+    queue_offset: int, ends: tuple[int, int], many: bool, tmp_path: Path
+) -> None:
+    q = queue(tmp_path)
+    if many:
+        q.put_many(*(np.array([value], dtype=np.int64) for value in (700, 100, queue_offset)))
+    else:
+        q.put(700, 100, queue_offset)
+    assert q.ends == ends
+
+
+def test_a_queue_offset_whose_position_overflows_adds_no_unit(tmp_path: Path) -> None:
+    q = queue(tmp_path, unit(0))
+    q.recover()
+    q.put_many(*(np.array([value], dtype=np.int64) for value in (700, 100, 1 << 59)))
+    assert (q.ends, q.dispatched) == ((0, 1), 0)
+
+
 def test_address_of_a_queue_was_a_start_up_to_4_4_0(tmp_path: Path) -> None:
     q = queue(tmp_path, unit(500), version="4.4.0")
     q.recover()

@@ -62,7 +62,8 @@ def sound(name: str) -> Sound:
 def versions_reading(name: str) -> tuple[str, ...]:
     """Return the versions that read all of a sound fixture.
 
-    Older ones do not know V2 records and inner batches, or have no classes for rows in RocksDB.
+    Older ones do not know V2 records and inner batches, or have no classes for rows in RocksDB. 5.5 starts with double
+    write only if combineCQUseRocksdbForLmq is set, too (RocksDBLiteLifecycleManager#init).
     """
     if name not in BROKER_STORES:
         return VERSIONS
@@ -71,6 +72,8 @@ def versions_reading(name: str) -> tuple[str, ...]:
         return VERSIONS[3:]
     if "storeType" in settings or any(key.endswith("RocksDBEnable") for key in settings):
         return VERSIONS[2:]
+    if settings.get("rocksdbCQDoubleWriteEnable") == "true" and "combineCQUseRocksdbForLmq" not in settings:
+        return VERSIONS[:3]
     return VERSIONS[1:] if name.endswith("formats") else VERSIONS
 
 

@@ -45,6 +45,7 @@ SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
 DISAGREED = (
     ("4.9.7-ipv6", 3275385837),
     ("5.4.0-trans-rocksdb", 3236343395),
+    ("5.5.1-dledger-killed", 1487467503),
     ("5.5.1-dledger-killed", 2531717372),
     ("5.5.1-dledger-mixed", 1310930373),
     ("5.5.1-formats", 7742),
