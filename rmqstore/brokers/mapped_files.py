@@ -258,7 +258,9 @@ class SimulatedFiles:
         last = self.last()
         if last is not None and last.wrote < self.file_size:
             return last
-        start = start_offset - java_divmod(start_offset, self.file_size)[1] if last is None else last.start + self.file_size
+        start = (
+            start_offset - java_divmod(start_offset, self.file_size)[1] if last is None else last.start + self.file_size
+        )
         path = self.directory / offset_to_file_name(max(0, start))
         file = SimulatedFile(path, start, 0, first_created=last is None)
         self.created.append(path)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol, cast
@@ -162,23 +163,22 @@ def compression_words(sys_flag: int) -> str:
 
 
 def proved_sys_flag(sys_flag: int, body: bytes) -> int | None:
-    """Return the SYSFLAG, one compression bit away from `sys_flag`, that the body proves; None if there is no proof.
+    """Return the SYSFLAG with the compression bits that the body proves; None if there is no proof.
 
-    A body that decompresses completely proves its type. If COMPRESSED is set without a type and the body is not a zlib
-    stream, COMPRESSED itself is the wrong bit. Types 0 and 3 both mean zlib; 3 wins, because clients write it.
+    A body that decompresses completely proves its type, of several the one that is fewest bits away. If COMPRESSED is
+    set without a type and the body is not a zlib stream, COMPRESSED itself is the wrong bit. Types 0 and 3 both mean
+    zlib; 3 wins, because clients write it. Without COMPRESSED, a producer may have compressed the body itself, unless
+    the type is right.
     """
+    kinds = range(1 << COMPRESSION_TYPE_MASK.bit_count()) if sys_flag & COMPRESSED else [sys_flag >> TYPE_SHIFT & 7]
     proved = []
-    for bit in (COMPRESSED, *(1 << TYPE_SHIFT + i for i in range(3))):
-        candidate = sys_flag ^ bit
-        if not candidate & COMPRESSED:
-            continue
-        try:
+    for kind in kinds:
+        candidate = sys_flag & ~COMPRESSION_TYPE_MASK | kind << TYPE_SHIFT | COMPRESSED
+        with suppress(BodyError):
             decompress(candidate, body)
-        except BodyError:
-            continue
-        proved.append(candidate)
+            proved.append(candidate)
     if proved:
-        return max(proved)
+        return min(proved, key=lambda flag: ((flag ^ sys_flag).bit_count(), -flag))
     if sys_flag & (COMPRESSED | COMPRESSION_TYPE_MASK) == COMPRESSED and not is_zlib_head(body):
         return sys_flag & ~COMPRESSED
     return None

@@ -44,6 +44,7 @@ delays."""
 SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
 DISAGREED = (
     ("4.9.7-ipv6", 3275385837),
+    ("5.4.0-pop", 3116268119),
     ("5.4.0-trans-rocksdb", 3236343395),
     ("5.5.1-dledger-killed", 1487467503),
     ("5.5.1-dledger-killed", 2531717372),

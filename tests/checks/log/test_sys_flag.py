@@ -75,5 +75,7 @@ def test_what_nothing_proves_stays() -> None:
     assert proved_sys_flag(0x1, b"\x78\x9cnothing that inflates") is None  # it begins like a zlib stream
     assert proved_sys_flag(0x301, packed[Compression.LZ4]) == 0x101
     assert proved_sys_flag(0x401, packed[Compression.ZLIB]) == 0x1
+    assert proved_sys_flag(0x4401, packed[Compression.ZSTD]) == 0x4201  # several bits away
+    assert proved_sys_flag(0x500, packed[Compression.LZ4]) is None  # maybe compressed by the producer
     assert proved_sys_flag(0x300, packed[Compression.ZLIB][:-3]) is None  # truncated, so it does not unpack completely
     assert proved_sys_flag(0, packed[Compression.ZLIB]) == 0x1  # verify calls it only if a type bit is set
