@@ -322,7 +322,7 @@ public final class Oracle {
 
     private void start() throws Exception {
         long end = System.currentTimeMillis() + wait * 1000L;
-        if (config.isEnableDLegerCommitLog()) {
+        if ("true".equals(settings.get("enableDLegerCommitLog"))) {
             // start() of 4.9.x blocks until all is dispatched, and only a leader has a max offset: run it in a thread
             Throwable[] failure = new Throwable[1];
             Thread starter = inThread(() -> store.start(), failure);
