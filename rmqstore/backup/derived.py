@@ -21,7 +21,7 @@ from rmqstore.files.store import Store, open_store
 from rmqstore.files.store_queues import SEPARATE, SHARED
 from rmqstore.formats.checkpoint import FILE_SIZE
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.planned import FirstParts, Overlay, PartsAfter
+from rmqstore.repair.planned import SPLIT, FirstParts, Overlay, PartsAfter
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, ROWS_BESIDE, plan_rebuild
 from rmqstore.scan.workers import Mapper
@@ -72,6 +72,7 @@ class DerivedFiles(Files):
     def read_first(self, options: VerifyOptions, mapper: Mapper | None) -> VerifyOptions:
         """Read the log, and return options with which it is verified without being read again."""
         first = FirstParts()
+        options = replace(options, split_size=options.split_size or SPLIT)
         whole = replace(
             options, last_run=first, trusts_units=True, sink=None, only=(), topics=(), queues=(), ranges=False
         )

@@ -16,8 +16,9 @@ import socket
 import threading
 import time
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -37,6 +38,8 @@ from rmqstore.texts import Text
 
 _RENEW, _STALE = 60, 180  # seconds
 _OPEN = 32  # objects that stay open for reading
+_AHEAD, _BLOCK = 4, 4 << 20  # blocks that are requested before they are needed, and their size in bytes
+_LONG = 1 << 20  # bytes of a read that is part of a scan, and no look-up
 _TRIES = 5  # attempts of a request by the client
 _REPEATS = 3  # attempts of an operation: the client does not repeat all that may pass
 _PAUSE = 0.5  # seconds before the second attempt; doubled each time
@@ -59,9 +62,10 @@ class S3Storage(Storage):
         self._base = "/".join([parts.netloc, *(part for part in parts.path.split("/") if part)])
         self._fs: Any = None
         self._open: OrderedDict[str, Any] = OrderedDict()
+        self._ahead = _ReadAhead(self._fetched)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_base": self._base, "_fs": None, "_open": OrderedDict()}
+    def __reduce__(self) -> tuple[type[S3Storage], tuple[str]]:
+        return S3Storage, (self.address,)
 
     @property
     def address(self) -> str:
@@ -118,9 +122,12 @@ class S3Storage(Storage):
         return int(info.size) if info.is_file else None
 
     def read_into(self, key: str, buffer: memoryview, at: int) -> int:
-        data = _repeated(f"{self.address}/{key}", lambda: self._read(key, len(buffer), at))
+        data = self._ahead.read(key, len(buffer), at)
         buffer[: len(data)] = data
         return len(data)
+
+    def _fetched(self, key: str, size: int, at: int) -> bytes:
+        return _repeated(f"{self.address}/{key}", lambda: self._read(key, size, at))
 
     def _read(self, key: str, size: int, at: int) -> bytes:
         file = self._open.get(key)
@@ -191,6 +198,52 @@ class S3Storage(Storage):
     def _holder(self, key: str) -> str:
         self._open.pop(key, None)
         return (self.read(key, 4096) or b"").decode("utf-8", "replace")
+
+
+class _ReadAhead:
+    """Reads objects through `fetch` (key, size, position). It requests the next blocks of an object that is scanned.
+
+    So the requests overlap with each other and with what is done with the bytes: one connection is slow.
+    """
+
+    def __init__(self, fetch: Callable[[str, int, int], bytes]) -> None:
+        self._fetch = fetch
+        self._next = "", 0  # where the last long read ended
+        self._key = ""
+        self._blocks: deque[tuple[int, Future[bytes]]] = deque()  # adjacent ones of this object, by their positions
+        self._pool: ThreadPoolExecutor | None = None
+
+    def read(self, key: str, size: int, at: int) -> bytes | memoryview:
+        """Return bytes of an object; fewer at its end, or if the rest is in another block. Errors: as `fetch`."""
+        if size >= _LONG:
+            self._scan(key, at)
+        requested = self._requested(key, size, at)
+        data = self._fetch(key, size, at) if requested is None else requested
+        if size >= _LONG:
+            self._next = key, at + len(data)
+        return data
+
+    def _scan(self, key: str, at: int) -> None:
+        """Forget the blocks before a position; request those that follow if the scan of an object goes on there."""
+        blocks = self._blocks
+        while blocks and not (key == self._key and blocks[0][0] <= at < blocks[0][0] + _BLOCK):
+            blocks.popleft()[1].cancel()
+        if blocks or (key, at) == self._next:
+            self._pool = self._pool or ThreadPoolExecutor(_AHEAD, "read-ahead")
+            self._key = key
+            while len(blocks) < _AHEAD:
+                start = blocks[-1][0] + _BLOCK if blocks else at
+                blocks.append((start, self._pool.submit(self._fetch, key, _BLOCK, start)))
+
+    def _requested(self, key: str, size: int, at: int) -> memoryview | None:
+        for start, block in self._blocks if key == self._key else ():
+            if start <= at < start + _BLOCK:
+                try:
+                    return memoryview(block.result())[at - start :][:size]
+                except RmqStoreError:
+                    self._blocks.clear()  # another read tries it again
+                    raise
+        return None
 
 
 class S3Writer(ObjectWriter):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 SPLIT_SIZE = 128 << 20
 WORTH_PROCESSES = 64 << 20  # size in bytes from which several processes are faster than one
+WORTH_NEW_PROCESSES = 2 << 30  # the same if they cannot be forks, and have to load Python and all modules
 _MAX_JOBS = 32
 
 
@@ -91,7 +92,7 @@ def jobs_or_default(jobs: int | None, size: int | None = None) -> int:
     The default is one if there are only few bytes (`size`) to read: starting a process takes as long as reading some
     tens of MiB. The limit exists because more processes would only use up memory.
     """
-    if not jobs and size is not None and size < WORTH_PROCESSES:
+    if not jobs and size is not None and size < (WORTH_PROCESSES if can_fork() else WORTH_NEW_PROCESSES):
         return 1
     try:
         cores = len(os.sched_getaffinity(0))

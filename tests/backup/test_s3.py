@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.backup import s3
 from rmqstore.backup.s3 import S3Storage
-from rmqstore.errors import NotReadable, OutputExists, Refused
+from rmqstore.errors import CouldNotCheck, NotReadable, OutputExists, Refused
 from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.s3_server import BUCKET, KEY, SECRET, s3_server
 from tests.command import run, run_json
@@ -131,3 +133,56 @@ def test_errors_name_no_credentials(repository: str, tmp_path: Path, monkeypatch
         data = storage.read(entry.key) or b""
         assert SECRET.encode() not in data
         assert not entry.key.endswith(".json") or json.loads(data)
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "_BLOCK", 100)
+    monkeypatch.setattr(s3, "_LONG", 20)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_reading_ahead_returns_the_same_bytes() -> None:
+    """Scans in steps of any size, jumps, look-ups in between, and another object."""
+    chance = random.Random(5)
+    objects = {name: chance.randbytes(2345) for name in "ab"}
+    reader = s3._ReadAhead(lambda key, size, at: objects[key][at : at + size])
+
+    def read(key: str, size: int, at: int) -> int:
+        found = bytes(reader.read(key, size, at))
+        assert objects[key].startswith(found, min(at, 2345)) and len(found) <= size
+        assert found or at >= 2345
+        return len(found)
+
+    key, at = "a", 0
+    for _ in range(3000):
+        if chance.random() < 0.05:
+            key, at = chance.choice("ab"), chance.randrange(2500)
+        read(chance.choice("ab"), chance.randrange(1, 20), chance.randrange(2500))
+        at += read(key, chance.randrange(1, 150), at)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_a_scan_has_requested_the_next_blocks() -> None:
+    requested: list[int] = []
+    failing: set[int] = set()
+
+    def fetch(key: str, size: int, at: int) -> bytes:
+        requested.append(at)
+        if at in failing:
+            raise CouldNotCheck("cut")
+        return bytes(size)
+
+    reader = s3._ReadAhead(fetch)
+    reader.read("a", 50, 0)
+    assert requested == [0]
+    reader.read("a", 50, 50)
+    reader._blocks[-1][1].result()
+    assert sorted(requested) == [0, 50, 150, 250, 350]
+    failing.add(450)
+    assert [len(reader.read("a", 100, at)) for at in (100, 150, 250)] == [50, 100, 100]
+    assert [len(reader.read("a", 100, at)) for at in (350,)] == [100]
+    with pytest.raises(CouldNotCheck):
+        reader.read("a", 100, 450)
+    failing.clear()
+    assert len(reader.read("a", 100, 450)) == 100

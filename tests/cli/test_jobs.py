@@ -20,9 +20,12 @@ def test_the_default_is_one_process_per_core(monkeypatch: pytest.MonkeyPatch) ->
     assert (workers.jobs_or_default(None), workers.jobs_or_default(2)) == (3, 2)
 
 
-def test_small_log_is_read_by_one_process_unless_jobs_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("forks", "enough"), [(True, 64 << 20), (False, 2 << 30)])
+def test_small_log_is_read_by_one_process_unless_jobs_are_given(
+    forks: bool, enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 5}, raising=False)
-    enough = workers.WORTH_PROCESSES
+    monkeypatch.setattr(workers, "can_fork", lambda: forks)
     assert [workers.jobs_or_default(None, size) for size in (0, enough - 1, enough)] == [1, 1, 3]
     assert workers.jobs_or_default(2, 0) == 2
 
@@ -43,6 +46,7 @@ def test_the_report_does_not_depend_on_the_number_of_cores(
 
     monkeypatch.setattr(workers, "map_ordered", noted)
     monkeypatch.setattr(workers, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(workers, "WORTH_NEW_PROCESSES", 0)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     assert {**run_json("verify", str(store), exit_code=1), "seconds": 0} == one
     assert max(used) == 2
