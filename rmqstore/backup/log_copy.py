@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rmqstore.backup.manifest import BranchStart, LogCopy, LogFile, StoredPiece
+from rmqstore.backup.manifest import TAIL, BranchStart, LogCopy, LogFile, StoredPiece
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.checks.log.commitlog import LogResult, PassWork, reach_of, read_log_from
@@ -368,7 +368,7 @@ class LogCopier:
             self.wrote = result.wrote
             self._copy_last(last, result)
         self._account(parts, result, whole.listed)
-        self._compare(group, result)
+        self._compare(group, result, [f for f in (*findings.listed, *whole.listed) if f.damages_log])
 
     def _copied(self, split: Split, function: Callable[[Split], LogPart]) -> LogPart:
         """Read a complete file, and copy it at the same time."""
@@ -397,7 +397,7 @@ class LogCopier:
 
     def _key(self, file: MappedFile, start: int) -> str:
         name = f"log/{self.queue.name}/{offset_to_file_name(file.start)}"
-        return self.folder.free_key(f"{name}.tail-{file.start + start}" if start else name, self.options.snapshot)
+        return self.folder.free_key(f"{name}{TAIL}{file.start + start}" if start else name, self.options.snapshot)
 
     def _add(self, file: MappedFile, piece: StoredPiece | None) -> None:
         """Add a new piece to a file."""
@@ -440,7 +440,7 @@ class LogCopier:
 
     # --- differences ----------------------------------------------------------------------------------------------
 
-    def _compare(self, group: Sequence[MappedFile], result: LogResult) -> None:
+    def _compare(self, group: Sequence[MappedFile], result: LogResult, damages: Sequence[Finding]) -> None:
         """Keep both versions of files that differ from the repository, and name the first different byte of the log."""
         for file in group:
             known = self.before.pop(file.start, None)
@@ -453,7 +453,9 @@ class LogCopier:
             self.files[file.start] = replace(own, good=tuple(dict.fromkeys((*known.pieces, *known.good))))
             offset = file.start + at
             run = result.tiling.find(offset)
-            damage = run is not None and run.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO) and offset < result.wrote
+            gap = run is not None and run.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO)
+            damage = gap or any(f.offset <= offset < f.offset + f.length for f in damages)
+            damage = damage and offset < result.wrote
             if damage or not any(not branch.damage for branch in self.copied.branches):
                 self._diverge(offset, damage=damage)
 

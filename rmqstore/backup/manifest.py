@@ -28,6 +28,8 @@ _LOG_KEY = re.compile(r"log/(commitlog|dledger)/\d{20}(\.[A-Za-z0-9-]+)*")
 _HASH = re.compile(r"[0-9a-f]{64}")
 _SNAPSHOT = re.compile(r"\d{8}T\d{6}Z(-\d{1,6})?")
 _MOST = 1 << 62
+TAIL = ".tail-"
+"""In the name of an object: it continues a file of the log from an offset on."""
 
 
 class Unsound(Exception):
@@ -67,6 +69,16 @@ class LogFile:
     def length(self) -> int:
         """The number of bytes that the snapshot has of the file."""
         return sum(piece.length for piece in self.pieces)
+
+    @property
+    def earlier(self) -> list[LogFile]:
+        """The file as earlier snapshots had it, with the bytes that this one contradicts; the newest first."""
+        versions: list[list[StoredPiece]] = []
+        for piece in self.good:
+            if not versions or TAIL not in piece.object:
+                versions.append([])
+            versions[-1].append(piece)
+        return [replace(self, pieces=tuple(pieces), good=()) for pieces in versions]
 
     def cut(self, length: int) -> LogFile:
         """Return the file with at most its first `length` bytes; its numbers stay."""
@@ -214,6 +226,18 @@ class Manifest:
     @property
     def damaged(self) -> bool:
         return bool(self.counts)
+
+    def earlier(self) -> list[Manifest]:
+        """Return the snapshot with files of earlier ones in the place of those that contradict them, newest first."""
+        depth = max((len(file.earlier) for log in self.logs for file in log.files), default=0)
+
+        def at(number: int, file: LogFile) -> LogFile:
+            return file.earlier[number] if number < len(file.earlier) else file
+
+        return [
+            replace(self, logs=tuple(replace(log, files=tuple(at(n, file) for file in log.files)) for log in self.logs))
+            for n in range(depth)
+        ]
 
     def log(self, name: str) -> LogCopy | None:
         """Return one log; None if the snapshot has none of this name."""

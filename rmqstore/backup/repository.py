@@ -23,14 +23,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rmqstore.backup import MARKER
 from rmqstore.backup.manifest import FORMAT, Manifest, Unsound, is_snapshot, order_of, parse_manifest, refuse_newer
 from rmqstore.backup.storage import LocalStorage, Storage, is_name
 from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
+from rmqstore.files.disk import REPOSITORY, address_in_repository
 from rmqstore.texts import Text, joined
 
 UNFINISHED = "unfinished.json"
 _LOCK = "lock"
+_MARK = "::"
 _CHUNK = 4 << 20
 Progress = Callable[[int], None]
 
@@ -65,17 +66,18 @@ class Repository:
     @classmethod
     def open(cls, storage: Storage) -> Repository:
         """Open a repository. Errors: NotAStore if there is none; Refused for a newer format; NotReadable."""
-        data = storage.read(MARKER)
+        data = storage.read(REPOSITORY)
         if data is None:
+            meant = address_in_repository(Path(storage.address)) if isinstance(storage, LocalStorage) else ""
             raise NotAStore(
                 Text("{address} is not a repository", address=storage.address),
-                Text("`rmqstore backup STORE REPO` makes one"),
+                Text("did you mean {found}?", found=meant) if meant else Text("`rmqstore backup STORE REPO` makes one"),
             )
         try:
             refuse_newer(json.loads(data)["format"], storage.address)
         except (ValueError, TypeError, KeyError, Unsound) as error:
             raise CouldNotCheck(
-                Text("{address}/{marker} is damaged", address=storage.address, marker=MARKER),
+                Text("{address}/{marker} is damaged", address=storage.address, marker=REPOSITORY),
                 Text("restore this file from a copy"),
             ) from error
         return cls(storage)
@@ -85,8 +87,8 @@ class Repository:
         """Open a repository, or make one in an empty place. Errors: as `open`; UsageError for a place in use."""
         if not storage.exists():
             document = {"format": FORMAT, "made_by": "rmqstore"}
-            storage.create(MARKER, json.dumps(document).encode() + b"\n")
-        elif storage.size(MARKER) is None:
+            storage.create(REPOSITORY, json.dumps(document).encode() + b"\n")
+        elif storage.size(REPOSITORY) is None:
             raise UsageError(
                 Text("{address} is neither empty nor a repository", address=storage.address),
                 Text("name an empty or a new directory"),
@@ -95,7 +97,7 @@ class Repository:
 
     def names(self) -> list[str]:
         """Return the names of the stores that have a folder."""
-        return [name for name in self.storage.folders() if is_name(name)]
+        return [name for name in self.storage.folders() if is_name(name) and name != "lost+found"]
 
     def of(self, name: str) -> StoreFolder:
         """Return the folder of a store, which may be empty. Errors: UsageError for an impossible name."""
@@ -112,6 +114,11 @@ class StoreFolder:
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage
         self.name = name
+
+    @property
+    def address(self) -> str:
+        """`REPO::NAME`."""
+        return f"{self.storage.address}{_MARK}{self.name}"
 
     def key(self, rest: str) -> str:
         """Return the key of an object of this store."""
@@ -280,9 +287,6 @@ def _size_of(manifests: Iterable[Manifest]) -> int:
 def now() -> int:
     """Return the current time (ms)."""
     return int(time.time() * 1000)
-
-
-_MARK = "::"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.backup import MARKER
 from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk import StorePath
+from rmqstore.files.disk import StorePath, is_snapshot_address
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.times import parse_time
@@ -26,14 +24,6 @@ FOR_VERIFY = frozenset({"cq", "checkpoint", "dledger-index"})
 """The parts that are verified. An index would be compared with the messages from which it was just derived."""
 LOG_ONLY: frozenset[str] = frozenset()
 """Nothing is derived: the log and the files beside it."""
-
-
-def is_snapshot_address(path: Path) -> bool:
-    """Return whether a path names a store in a repository (`REPO::NAME`, or the only one in REPO)."""
-    text = str(path)
-    if text.startswith("s3:/") or "::" in text:
-        return not os.path.lexists(path)
-    return os.path.lexists(path / MARKER)
 
 
 def open_named(
@@ -77,6 +67,18 @@ def files_of(
     from rmqstore.backup.derived import DerivedFiles
 
     return DerivedFiles(files, settings, parts), settings
+
+
+def with_earlier_bytes(store: Store) -> Iterator[tuple[str, Store]]:
+    """Yield the store of a snapshot, and then the log with the bytes that it contradicts; each with a name."""
+    from rmqstore.backup.snapshot_files import SnapshotFiles
+
+    yield str(store.path), store
+    files = store.files
+    if isinstance(files, SnapshotFiles):
+        for number, manifest in enumerate(files.manifest.earlier(), 1):
+            name = Text("{address} (earlier bytes {number})", address=store.path, number=number)
+            yield name, open_store(store.path, store.config, SnapshotFiles(files.folder, manifest, files.root))
 
 
 def after_one_pass(store: Store, options: VerifyOptions, mapper: Mapper | None = None) -> VerifyOptions:

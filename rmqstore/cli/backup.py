@@ -240,7 +240,12 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield ""
         yield Text("The log is damaged; the damage is in the snapshot as it is:")
         yield from (f"  {code} x {count:,}" for code, count in manifest.counts.items())
-        yield f"    -> rmqstore verify {shlex.quote(str(store.path))}"
+        path, healing = shlex.quote(str(store.path)), shlex.quote(folder.address)
+        yield (
+            f"    -> rmqstore recover {path} --replica {healing}"
+            if manifest.earlier()
+            else f"    -> rmqstore verify {path}"
+        )
     elif not manifest.branches and not manifest.unread:
         yield Text("  no damage was found in the log")
     if manifest.unread:

@@ -14,6 +14,7 @@ from rmqstore.cli.printing.quantities import Time, many, parse_time, time_text, 
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import Applying, applying, command, gathered
 from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
+from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -92,7 +93,6 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it. No offset is set beyond
     the end of its queue. Restart all consumers of a group whose offsets you change: they keep their own in memory.
     """
-    from rmqstore.backup.snapshot_store import is_snapshot_address
     from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_for
     from rmqstore.cli.shared.reading import open_named

@@ -12,6 +12,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import refuse_unknown_codes
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import UsageError
+from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def recover(
 
 def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOptions) -> list[Replica]:
     """Open the replicas, before the store is read. Errors: as `open_replica`."""
-    from rmqstore.backup.snapshot_store import LOG_ONLY, is_snapshot_address
+    from rmqstore.backup.snapshot_store import LOG_ONLY, with_earlier_bytes
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.repair.replica.replica import Replica, open_replica
@@ -185,7 +186,7 @@ def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOpti
     for path in paths:
         if is_snapshot_address(path):
             snapshot = open_named(path, BrokerConfig(config.file_sizes()), LOG_ONLY)
-            found.append(Replica(str(path), snapshot, work.jobs, work.max_rate))
+            found += [Replica(name, one, work.jobs, work.max_rate) for name, one in with_earlier_bytes(snapshot)]
         else:
             found.append(open_replica(path, config.file_sizes(), jobs=work.jobs, max_rate=work.max_rate))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,8 +14,8 @@ import click
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import Offset, Time, many, parse_time, time_text
 from rmqstore.cli.shared.options import WorkOptions, broker_option, command, gathered
-from rmqstore.errors import NotReadable, OutputExists
-from rmqstore.files.disk import real_path
+from rmqstore.errors import NotReadable, OutputExists, UsageError
+from rmqstore.files.disk import REPOSITORY, real_path
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
@@ -112,15 +113,19 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
     if out.as_json:
         out.report(document | result_of(done))
     else:
-        out.lines(result_lines(done, target, Text("Restored {name} to {target}", name=name, target=target)), wrap=True)
+        what = Text("Restored {name} to {target}", name=name, target=target)
+        out.lines(result_lines(done, target, what, folder.address if manifest.earlier() else ""), wrap=True)
     return done.exit_code
 
 
 def check_target(target: Path) -> None:
-    """Errors: OutputExists, NotReadable."""
+    """Errors: OutputExists, NotReadable; UsageError for a place in a repository."""
     if target.is_symlink() or target.exists():
         raise OutputExists(Text("{target} already exists", target=target))
-    if not any(parent.is_dir() for parent in real_path(target).parents):
+    parents = real_path(target).parents
+    if any(os.path.lexists(parent / REPOSITORY) for parent in parents):
+        raise UsageError(Text("{target} is in a repository", target=target), Text("name a directory outside of it"))
+    if not any(parent.is_dir() for parent in parents):
         raise NotReadable(Text("{parent}: no such directory", parent=target.parent))
 
 
@@ -140,8 +145,8 @@ def result_of(done: RestoredStore) -> dict[str, Any]:
     }
 
 
-def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
-    """Say what was built; `what` is the first sentence."""
+def result_lines(done: RestoredStore, target: Path, what: str, replica: str = "") -> Iterator[str]:
+    """Say what was built; `what` is the first sentence, `replica` may heal it."""
     from rmqstore.checks.problems.report import problem_counts
 
     manifest = done.manifest
@@ -156,7 +161,8 @@ def result_lines(done: RestoredStore, target: Path, what: str) -> Iterator[str]:
     if counts:
         yield Text("  as in the snapshot, there are problems:")
         yield from (f"    {code} x {count:,}" for code, count in counts.items())
-        yield f"    -> rmqstore recover {shlex.quote(str(target))}"
+        healing = f" --replica {shlex.quote(replica)}" if replica else ""
+        yield f"    -> rmqstore recover {shlex.quote(str(target))}{healing}"
     elif not done.report.unchecked:
         yield Text("  verified: no problems")
     yield from (Text("  not checked: {line}", line=line) for line in done.report.unchecked)

@@ -19,6 +19,7 @@ from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, topic_map
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import BadRow, NotReadable, UsageError, about
+from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
@@ -194,7 +195,6 @@ def send(
     """
     from rmqstore.append.sending.client import Client
     from rmqstore.append.sending.send import Sending, SendJournal, count_rows, send_rows
-    from rmqstore.backup.snapshot_store import is_snapshot_address
     from rmqstore.views.dump.messages import Skipped
 
     if how.journal is None and not how.dry_run:

@@ -26,6 +26,27 @@ class StorePath(type(Path())):  # type: ignore[misc]  # the class of this system
         return f"s3://{text[4:]}" if text.startswith("s3:/") else text
 
 
+REPOSITORY = "rmqstore-repository.json"
+"""The name of the file that makes a directory a repository of backups."""
+
+
+def is_snapshot_address(path: Path) -> bool:
+    """Return whether a path names a store in a repository (`REPO::NAME`, or the only one in REPO)."""
+    text = str(path)
+    if text.startswith("s3:/") or "::" in text:
+        return not os.path.lexists(path)
+    return os.path.lexists(path / REPOSITORY)
+
+
+def address_in_repository(path: Path) -> str:
+    """Return the address `REPO::NAME` if a path is a store's folder in a repository, or in it; else ""."""
+    path = path.absolute()
+    for folder, above in zip((path, *path.parents), path.parents, strict=False):
+        if os.path.lexists(above / REPOSITORY) and os.path.lexists(folder / "snapshots"):
+            return f"{above}::{folder.name}"
+    return ""
+
+
 def real_path(path: Path) -> Path:
     """Return the absolute path with links resolved; a link that cannot be resolved, such as a circular one, stays.
 

@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqstore.errors import NotAStore, NotReadable, StoreIsLive, about
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, DLEDGER_INDEX_FILE_SIZE, TIMER_LOG_FILE_SIZE, BrokerConfig
+from rmqstore.files.disk import address_in_repository, is_snapshot_address
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, message_at
@@ -514,6 +515,11 @@ def recognised(store: S) -> S:
     Errors: as `open_store`.
     """
     path, config, files = store.path, store.config, store.files
+    if files.on_this_machine and (address := str(path) if is_snapshot_address(path) else address_in_repository(path)):
+        raise NotAStore(
+            Text("{path} belongs to a repository of backups", path=path),
+            Text("read it as {address}; `rmqstore restore {address} DIR` makes a store of it", address=address),
+        )
     try:
         entry = files.stat(path)
     except OSError as e:

@@ -14,13 +14,14 @@ import pytest
 from rmqstore.backup import repository as repositories
 from rmqstore.backup.backup import Backup, BackupOptions, back_up
 from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
+from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.backup.storage import LocalStorage, Storage
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
 from rmqstore.files.store import open_store
 from tests.backup.dying_storage import DyingStorage, Killed
 from tests.backup.growing import GrowingStore
 from tests.command import run, run_json
-from tests.damage import flip
+from tests.damage import flip, overwrite
 from tests.stores import STORES, unpack
 from tests.untouched import assert_untouched
 
@@ -147,6 +148,29 @@ def test_damage_in_an_old_file_is_named_and_replaces_nothing(grown: GrowingStore
     assert first.snapshot not in folder.snapshots()
     assert (repo / "a" / first.logs[0].files[0].pieces[0].object).read_bytes() == good
     assert faults(repo) == []
+    again = run("backup", str(grown.root), str(repo), "--name", "a")
+    assert f"rmqstore recover {grown.root} --replica {repo}::a\n" in again.output
+    run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
+    assert grown.log_files[0].read_bytes() == good
+
+
+def test_damaged_properties_of_a_message_are_no_new_branch(grown: GrowingStore, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    first = backed_up(grown.root, repo).manifest
+    file, at = grown.log_files[0], grown.a_message(700)
+    end = at + int.from_bytes(file.read_bytes()[at : at + 4], "big")
+    good = [file.read_bytes()]
+    for byte in (end - 3, end - 4):  # two snapshots that contradict the one before
+        overwrite(file, byte, b"\xff")
+        made = backed_up(grown.root, repo).manifest
+        assert (made.counts, [(b.offset, b.damage) for b in made.branches]) == ({"CL-PROPERTIES": 1}, [(byte, True)])
+        good.append(file.read_bytes())
+    assert made.branches[0].since != first.snapshot
+    folder = folder_in(LocalStorage(repo))
+    for earlier, content in zip(made.earlier(), reversed(good[:-1]), strict=True):
+        assert StoredFile(folder, earlier.logs[0].files[0]).read(1 << 20, 0) == content
+    run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
+    assert file.read_bytes() == good[0]
 
 
 def test_a_flipped_bit_that_leaves_no_trace_is_found_with_full(grown: GrowingStore, tmp_path: Path) -> None:

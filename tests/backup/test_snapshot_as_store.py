@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from tests.backup.growing import GrowingStore
 from tests.backup.test_backup import backed_up
 from tests.command import run, run_json
 from tests.damage import garble, overwrite
-from tests.stores import unpack
+from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
 
@@ -192,6 +193,46 @@ def test_both_logs_of_a_mixed_store_heal_it(tmp_path: Path, repository: Path) ->
         garble(path, 700, 200)
     run_json("recover", str(store), "--replica", f"{repository}::5.4.0-dledger-mixed", "--apply", exit_code=0)
     assert [path.read_bytes() for path in victims] == good
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("verify", "REPO/NAME"),
+        ("verify", "REPO/NAME/log/commitlog"),
+        ("info", "REPO/NAME/log/commitlog/00000000000000000000"),
+        ("recover", "STORE", "--replica", "REPO/NAME"),
+        ("recover", "REPO::NAME", "--apply"),
+        ("recover", "REPO/NAME/log", "--apply"),
+        ("rebuild", "REPO::NAME", "cq"),
+        ("backup", "REPO::NAME", "OTHER"),
+        ("seed", "REPO::NAME", "OTHER", "--role", "slave"),
+        ("restore", "REPO/NAME", "OTHER"),
+    ],
+)
+def test_what_is_in_a_repository_is_no_store(words: tuple[str, ...], repository: Path, tmp_path: Path) -> None:
+    name, store = "5.4.0-clean", copy_store("5.4.0-clean", tmp_path)
+    places = {"REPO": str(repository), "NAME": name, "STORE": str(store), "OTHER": str(tmp_path / "other")}
+    pattern = "|".join(places)
+    refused = run(*(re.sub(pattern, lambda found: places[found[0]], word) for word in words))
+    assert (refused.exit_code, refused.stdout) == (3, ""), refused.output
+    (line,) = refused.stderr.strip().splitlines()
+    assert f"{repository}::{name}" in line
+    assert not (tmp_path / "other").exists()
+
+
+def test_no_store_is_built_in_a_repository(repository: Path) -> None:
+    refused = run("restore", f"{repository}::5.4.0-clean", str(repository / "restored"))
+    assert (refused.exit_code, len(refused.stderr.strip().splitlines())) == (2, 1), refused.output
+
+
+def test_a_repair_of_a_snapshot_begins_with_restore(tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    garble(store.log_files[0], 300, 50)
+    assert run("backup", str(store.root), str(tmp_path / "repo"), "--name", "a").exit_code == 1
+    found = run("verify", f"{tmp_path / 'repo'}::a")
+    assert "Next: rmqstore recover STORE\n" in found.stdout
+    assert f"`rmqstore restore {tmp_path / 'repo'}::a DIR`" in " ".join(found.stdout.split())
 
 
 def test_worker_processes_read_a_snapshot(repository: Path) -> None:

@@ -10,11 +10,13 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Extent, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.files.disk import is_snapshot_address
 from rmqstore.files.store import StoreKind
 from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
@@ -307,8 +309,13 @@ class Report:
 
     @property
     def repairable(self) -> str:
-        """The path to pass to a repair; "STORE" for a part whose store is unknown: a part alone is not repaired."""
-        return self.whole or (WHOLE_STORE if self.is_lone_part else self.store)
+        """The path to pass to a repair; "STORE" for a snapshot, and for a part whose store is unknown."""
+        return self.whole or (WHOLE_STORE if self.is_lone_part or self.is_snapshot else self.store)
+
+    @property
+    def is_snapshot(self) -> bool:
+        """Whether a snapshot was checked, which no repair changes."""
+        return is_snapshot_address(Path(self.store))
 
     @property
     def is_lone_part(self) -> bool:

@@ -443,6 +443,9 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         ),
         width,
     )
+    if report.is_snapshot:
+        made = Text("STORE is what `rmqstore restore {address} DIR` makes: a snapshot does not change.")
+        yield from _below(made.format(address=store_words(report.store)), width)
     if report.is_lone_part:
         yield from _below(Text("STORE is the whole store that this belongs to: a part alone is not repaired."), width)
     if any(PROBLEMS[code].damages_log for code in codes):
