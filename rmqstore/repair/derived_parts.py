@@ -11,24 +11,17 @@ from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.rules import RUN_VERSIONS
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Area, Severity
+from rmqstore.checks.problems.problem import Area, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import StoreKind
-from rmqstore.repair.beside.checkpoint import KeptEnd, last_record_start, plan_checkpoint
-from rmqstore.repair.beside.config import plan_configs, plan_offsets
-from rmqstore.repair.beside.dledger import plan_dledger
-from rmqstore.repair.beside.rows import LogChange, plan_message_rows, plan_pop_rows
-from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import (
     LogUnits,
     RebuildChoices,
     cut_queues,
     known_topic,
-    lag_needs_abort,
     parse_label,
     plan_queue_files,
-    wanted_queues,
 )
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
@@ -39,13 +32,6 @@ from rmqstore.texts import Text
 
 _QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
 _TREES = ("consumequeue", "batchconsumequeue")
-
-
-def dledger_group(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
-    """Index, checkpoint and currterm of DLedger, from its entries."""
-    if case.verified.dledger is not None:
-        view = log.as_written()[-1]
-        plan_dledger(draft, case.verified, view, case.options, changed=view.changed or log.ends_earlier)
 
 
 def consume_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
@@ -79,39 +65,6 @@ def index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     complete = _removes_abort(case, draft, log)
     if found or complete or log.ends_earlier or any(view.changed for view in views):
         IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are).plan()
-
-
-def checkpoint(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
-    """The times and offsets of `checkpoint`, from the last messages."""
-    kept = KeptEnd(log.last_time, log.end, last_record_start(case.verified, log.end))
-    plan_checkpoint(draft, case.verified, case.options, kept, shrinks=log.ends_earlier)
-
-
-def config(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
-    """The configuration files, each from the copy beside it."""
-    plan_configs(draft, case.verified, case.options, cut=log.lost_from)
-
-
-def timer(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
-    """Timer log, wheel and timercheck, up to the end of the log."""
-    plan_timer(draft, case.verified, case.options, cut=log.lost_from, last_time=log.last_time)
-
-
-def offsets(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
-    """The offsets of consumers and delay levels, up to the ends of their queues."""
-    plan_offsets(draft, case.verified, case.options, cut=log.lost_from)
-
-
-def message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
-    """The rows of timed messages, half messages and the index in rocksdbstore/."""
-    if case.verified.rows is not None:
-        change = LogChange(log.ends_earlier, log.written, log.last_time)
-        plan_message_rows(draft, case.verified, case.options, log.as_written(), change)
-
-
-def pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
-    """The rows of kvStore/, up to the ends of the queues."""
-    plan_pop_rows(draft, case.verified, case.options)
 
 
 def abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
@@ -163,15 +116,30 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     """
     if not case.options.wants_area(*_QUEUES, Area.DIRECTORY):
         return log.queues
-    due = wanted_queues(case.store, case.verified, log.queues)
-    if due is None:
+    named = _queues_with_findings(case)
+    if named is None:
         return None
+    due = named | log.queues
     after = codes.CQ_BEHIND in case.options.only or (
         codes.DL_COMMITTED in case.counts and case.options.wants(codes.DL_COMMITTED)
     )
     if due or log.renamed or after or _start_leaves_gaps(case):
-        due |= frozenset(name for name, part in case.verified.logs.queues.items() if part.missing)
+        due |= {name for name, part in case.verified.logs.queues.items() if part.missing}
     return due
+
+
+def _queues_with_findings(case: Recovery) -> frozenset[Name] | None:
+    """Return the queues with findings about their units or files; None (all) if not all findings are listed."""
+
+    def counts(problem: Problem) -> bool:
+        return problem.of_queues and problem.code not in (codes.CQ_DELETED_TOPIC, codes.CQ_BEHIND)
+
+    listed = case.verified.report.findings.listed
+    total = sum(n for code, n in case.counts.items() if counts(PROBLEMS[code]))
+    if total > sum(counts(f.problem) for f in listed) or codes.CQ_FOREIGN in case.counts:
+        return None
+    labels = (f.queue for f in listed if counts(f.problem) or f.problem.spoils_files)
+    return frozenset(name for label in labels if (name := parse_label(label)) is not None)
 
 
 def _start_leaves_gaps(case: Recovery) -> bool:
@@ -220,7 +188,21 @@ def _removes_abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> bool:
         # 5.4.0 truncates good units in its abnormal recovery of DLedger (48 bytes per entry, DLedgerCommitLog
         # #dledgerRecoverAbnormally) and never rebuilds them; queues that lag too far still need that recovery
         cuts = bool((case.verified.report.broker or {}).get("units_cut"))
-        return (cuts or bool(draft.steps)) and not lag_needs_abort(case.verified, _queues_due(case, log))
+        return (cuts or bool(draft.steps)) and not _lags(case, _queues_due(case, log))
     if store.kind is not StoreKind.PLAIN:
         return False
     return log.written or any(step.path.split("/")[0] in _TREES for step in draft.steps)
+
+
+def _lags(case: Recovery, rebuilt: frozenset[Name] | None) -> bool:
+    """Return whether messages would get no unit after a normal start in DLedger mode.
+
+    Such a start dispatches from the committed position on. `rebuilt`: the queues that the plan rebuilds, None for all.
+    """
+    if codes.CQ_BEHIND not in case.counts or rebuilt is None:
+        return False
+    logs = case.verified.logs
+    return any(
+        name not in rebuilt and any(m.first_at < (logs.committed or 0) for m in part.missing)
+        for name, part in logs.queues.items()
+    )

@@ -11,7 +11,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
-from rmqstore.repair.beside.checkpoint import KeptEnd, fit_checkpoint, last_record_start
+from rmqstore.repair.beside.checkpoint import KeptEnd, fit_checkpoint
 from rmqstore.repair.beside.dledger import IndexPlan
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
@@ -20,7 +20,7 @@ from rmqstore.repair.plan.recover_options import offset_decisions
 from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, parse_label, plan_queue_files
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
-from rmqstore.repair.repaired_log import RepairedLog
+from rmqstore.repair.repaired_log import RepairedLog, last_record_start
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import ProvedRecords
 from rmqstore.repair.salvage.solve import reach
@@ -174,13 +174,13 @@ def _checkpoint(draft: PlanBuilder, verified: Verified, end: int) -> None:
     if draft.store.checkpoint is not None:
         complete = not any(part.missing for part in verified.logs.queues.values())
         stale = complete and stale_position(draft.store, verified.logs) is not None
-        kept = KeptEnd(last, end, last_record_start(verified, end), stale)
+        kept = KeptEnd(last, end, last_record_start(verified.logs, end), stale)
         if draft.store.part is None:
             fit_checkpoint(draft, kept)
         return
     # brokers of 5.5.0 and newer with enableAcceleratedRecovery do not start without it after a crash; others ignore it
     newer = rules_for(writer_of(draft.store).newest).logics_offset and not draft.store.rocksdb_consume_queue
-    offset = last_record_start(verified, end) if newer else 0
+    offset = last_record_start(verified.logs, end) if newer else 0
     content = StoreCheckpoint(last, last, 0, 0, 0, offset).build()
     draft.create(draft.store.root / "checkpoint", FILE_SIZE, Literal(content), Text("the log's last store time"))
 
@@ -201,7 +201,7 @@ def _queue_ends(draft: PlanBuilder, verified: Verified, end: int, *, files: bool
     if files:
         time = max((result.max_time for result in verified.logs.results), default=0)
         if rules_for(writer_of(store).newest).logics_offset:
-            offset = last_record_start(verified, end)
+            offset = last_record_start(verified.logs, end)
     wanted = replace(parse_checkpoint(raw), logics_msg_timestamp=time, logics_physical_offset=offset).build()[:size]
     if wanted != raw:
         draft.overwrite(entry.path, 0, Literal(wanted), Text("how far the queue files are complete"))

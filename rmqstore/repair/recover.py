@@ -11,7 +11,12 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store
 from rmqstore.repair import derived_parts, log_repairs
+from rmqstore.repair.beside.checkpoint import plan_checkpoint
+from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import store_in_place
+from rmqstore.repair.beside.dledger import plan_dledger
+from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
+from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import (
@@ -36,15 +41,15 @@ LOG = (
 """The repairs of the log: each sees where the earlier ones leave its ends."""
 
 DERIVED = (
-    derived_parts.dledger_group,
+    plan_dledger,
     derived_parts.consume_queues,
     derived_parts.index,
-    derived_parts.checkpoint,
-    derived_parts.config,
-    derived_parts.timer,
-    derived_parts.offsets,
-    derived_parts.message_rows,
-    derived_parts.pop_rows,
+    plan_checkpoint,
+    plan_configs,
+    plan_timer,
+    plan_offsets,
+    plan_message_rows,
+    plan_pop_rows,
     derived_parts.abort,
     derived_parts.rows_beside_files,
 )

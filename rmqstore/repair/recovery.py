@@ -10,12 +10,11 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
-from rmqstore.repair.beside.checkpoint import last_record_start
-from rmqstore.repair.beside.directory import without_renames
+from rmqstore.formats import consumequeue
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.rebuild.consume_queues import dispatch_limit
-from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record
+from rmqstore.repair.plan.steps import Rename, SetAside
+from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record, last_record_start
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import ProvedRecords
 from rmqstore.repair.salvage.solve import reach
@@ -104,7 +103,7 @@ class LogAfter:
         shrank = not case.options.only and (planned.loses_end or codes.CQ_BEYOND_LOG in case.counts)
         homes = {draft.path(directory) for result in case.results for directory in result.queue.directories}
         in_log = [step for step in draft.steps if step.path.rpartition("/")[0] in homes]
-        written = bool(without_renames(in_log))
+        written = any(not isinstance(step, SetAside | Rename) for step in in_log)
         return LogAfter(
             logs=logs,
             queues=planned.queues,
@@ -143,8 +142,46 @@ def _last_time(case: Recovery, logs: Sequence[RepairedLog], *, changed: bool) ->
 def _keeps_latest(case: Recovery, log: RepairedLog, latest: int) -> bool:
     """Return whether the last record of the log has the latest time, and stays as it is."""
     result = log.result
-    start = last_record_start(case.verified, result.wrote)
+    start = last_record_start(case.verified.logs, result.wrote)
     last = message_at(result.queue, start) if start >= result.queue.start else None
     if last is None or last.store_timestamp != latest or log.end < result.wrote:
         return False
     return not log.differs(start, start + last.size)
+
+
+_GROUP = "dledger-group"
+
+
+def dispatch_limit(store: Store, verified: Verified, role: str) -> int | None:
+    """Return the global offset up to which queues are rebuilt in a group of several peers; None for the whole log.
+
+    Committed entries, and those that have units or index entries already: `committedIndex` is written every few
+    seconds, so that a killed follower's may be far too low. 4.9 resumes the dispatch after the last unit of all queues,
+    so no queue may end before it.
+    """
+    if role != _GROUP or verified.dledger is None:
+        return None
+    return max(verified.logs.committed or 0, _dispatched(store, verified), _indexed(verified))
+
+
+def _indexed(verified: Verified) -> int:
+    """Return the end (global offset) of the last message in the index; 0 without one."""
+    log, end = verified.dledger, 0
+    for file in verified.index.files if verified.index is not None and log is not None else ():
+        if file.last and log is not None:
+            message = message_at(log.queue, file.end_phy_offset)
+            if message is not None and message.physical_offset == file.end_phy_offset:
+                end = max(end, file.end_phy_offset + message.size)
+    return end
+
+
+def _dispatched(store: Store, verified: Verified) -> int:
+    """Return the end (global offset) of the last message that has a unit; 0 without one."""
+    end = 0
+    for (topic, queue_id), part in verified.logs.queues.items():
+        if not part.accounted:
+            continue
+        unit = store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, part.units_end - 1)
+        if unit is not None:
+            end = max(end, unit["commitlog_offset"] + unit["size"])
+    return end

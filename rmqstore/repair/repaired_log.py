@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Logs
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.store import Store
@@ -318,6 +319,22 @@ def last_before(log: LogResult, at: int) -> Sequence[Span]:
         if found or start == begin:
             return found[-_NEAR:]
         look *= 8
+
+
+def last_record_start(logs: Logs, end: int) -> int:
+    """Return the start of the last good record that ends at or before the offset `end`; 0 if there is none.
+
+    The logicsPhysicalOffset of a checkpoint may be any such start up to which the queues are complete: brokers of
+    5.5.0 and newer that recover by it (enableAcceleratedRecovery) begin to read there.
+    """
+    for result in reversed(logs.results):
+        at = min(end, result.tiling.stop)
+        while near := last_before(result, at):
+            starts = [start for start, stop in near if stop <= end]
+            if starts:
+                return starts[-1] + result.body_offset
+            at = near[0][0]
+    return 0
 
 
 def first_after(log: LogResult, at: int) -> Sequence[Span]:

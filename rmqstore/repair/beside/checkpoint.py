@@ -6,12 +6,11 @@ from dataclasses import dataclass, replace
 
 from rmqstore.checks.beside.checkpoint import LAST_OFFSET, LAST_TIME, TIMES
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.repaired_log import last_before
+from rmqstore.repair.recovery import LogAfter, Recovery
+from rmqstore.repair.repaired_log import last_record_start
 from rmqstore.texts import Text
 
 _CODES = (codes.CK_LENGTH, codes.CK_AHEAD, codes.CK_GARBAGE)
@@ -31,36 +30,18 @@ class KeptEnd:
     stale: bool = False
 
 
-def last_record_start(verified: Verified, end: int) -> int:
-    """Return the start of the last good record that ends at or before the offset `end`; 0 if there is none.
+def plan_checkpoint(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """Add the steps for the times and offsets of `checkpoint`, from the last messages.
 
-    The logicsPhysicalOffset of a checkpoint may be any such start up to which the queues are complete: brokers of
-    5.5.0 and newer that recover by it (enableAcceleratedRecovery) begin to read there.
+    It is fitted if a finding is about it, if the log ends earlier, and if the repair removes the latest message.
     """
-    for result in reversed(verified.logs.results):
-        at = min(end, result.tiling.stop)
-        while near := last_before(result, at):
-            starts = [start for start, stop in near if stop <= end]
-            if starts:
-                return starts[-1] + result.body_offset
-            at = near[0][0]
-    return 0
-
-
-def plan_checkpoint(
-    draft: PlanBuilder, verified: Verified, options: RecoverOptions, kept: KeptEnd, *, shrinks: bool
-) -> None:
-    """Add the steps for `checkpoint`, by the end of the repaired log; `shrinks`: the log ends earlier than it did.
-
-    It is fitted if a finding is about it, if the log shrinks, and if the repair removes the latest message.
-    """
-    store = draft.store
-    found = [code for code in _CODES if code in verified.report.findings.counts and options.wants(code)]
+    store, options = draft.store, case.options
+    found = [code for code in _CODES if code in case.counts and options.wants(code)]
     old = parse_checkpoint(_content(store))
-    late = not options.only and 0 < kept.last_time < max(getattr(old, name) for name in TIMES)
-    late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= kept.end)
-    if store.part is None and (found or ((shrinks or late) and store.checkpoint is not None)):
-        fit_checkpoint(draft, kept)
+    late = not options.only and 0 < log.last_time < max(getattr(old, name) for name in TIMES)
+    late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= log.end)
+    if store.part is None and (found or ((log.ends_earlier or late) and store.checkpoint is not None)):
+        fit_checkpoint(draft, KeptEnd(log.last_time, log.end, last_record_start(case.verified.logs, log.end)))
 
 
 def fit_checkpoint(draft: PlanBuilder, kept: KeptEnd) -> None:

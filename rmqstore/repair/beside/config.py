@@ -29,8 +29,8 @@ from rmqstore.formats.configuration import (
 )
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
+from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.texts import Text
 
 _OFFSETS, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
@@ -39,9 +39,10 @@ _ONE_LINE = re.compile(rb"\{\d+:\d+[,}]")
 Ends = Callable[[str, int], int | None]
 
 
-def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None = None) -> None:
-    """Add the steps for CFG-BROKEN, CFG-BROKEN-BAK and CFG-SYNTAX; see `plan_offsets` for `cut`."""
-    for finding in verified.report.findings.listed:
+def plan_configs(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """Add the steps for CFG-BROKEN, CFG-BROKEN-BAK and CFG-SYNTAX: each file from the copy beside it."""
+    options, cut = case.options, log.lost_from
+    for finding in case.verified.report.findings.listed:
         if finding.code == codes.CFG_SYNTAX and options.wants(finding.code):
             _rewrite(draft, finding)
         if finding.code not in (codes.CFG_BROKEN, codes.CFG_BROKEN_BAK) or not options.wants(finding.code):
@@ -55,7 +56,7 @@ def plan_configs(draft: PlanBuilder, verified: Verified, options: RecoverOptions
         except OSError:
             continue
         why = Text("a copy of {source}", source=source.name)
-        if cut is not None and not bak and (within := _within(content, path.name, queue_ends(draft, verified))):
+        if cut is not None and not bak and (within := _within(content, path.name, queue_ends(draft, case.verified))):
             content, why = within, Text("{why}, with offsets reduced to the end of their queues", why=why)
         draft.replace(path, content, why, old=Text("not readable as configuration"), like=source)
 
@@ -86,16 +87,16 @@ def _style(raw: bytes) -> Literal["fastjson1", "fastjson2"]:
     return "fastjson1" if _ONE_LINE.search(raw) else "fastjson2"
 
 
-def plan_offsets(draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None) -> None:
+def plan_offsets(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """Reduce offsets of consumers and delay levels that are after the end of their queue to that end.
 
     Only with `--only`, or if the log is truncated: with a later offset, a consumer would skip the next messages.
     """
-    wanted = [code for code in (_OFFSETS, _DELAY) if cut is not None or code in options.only]
-    counts = verified.report.findings.counts
-    if not wanted or (cut is None and not any(code in counts for code in wanted)):
+    cut = log.lost_from
+    wanted = [code for code in (_OFFSETS, _DELAY) if cut is not None or code in case.options.only]
+    if not wanted or (cut is None and not any(code in case.counts for code in wanted)):
         return
-    ends = queue_ends(draft, verified)
+    ends = queue_ends(draft, case.verified)
     config = draft.store.root / "config"
     if _OFFSETS in wanted:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):

@@ -7,7 +7,6 @@ The rest of a recovery is planned for the store with the new names: `store.moved
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind,
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.repair.plan.plan_builder import PlanBuilder, fingerprint_entry, readable
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
-from rmqstore.repair.plan.steps import Rename, SetAside, Span, Step
+from rmqstore.repair.plan.steps import Rename, SetAside, Span
 from rmqstore.texts import Text
 
 _CODE = {
@@ -202,8 +201,3 @@ def plan_misplaced(draft: PlanBuilder, verified: Verified) -> None:
                     why_not=file.why_not,
                 )
             )
-
-
-def without_renames(steps: Iterable[Step]) -> list[Step]:
-    """Return the steps that change more than names."""
-    return [step for step in steps if not isinstance(step, SetAside | Rename)]

@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
 from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.repaired_log import RepairedLog
 from rmqstore.scan.kernels import consecutive, false_runs
 from rmqstore.scan.units import UnitArray
@@ -30,19 +29,13 @@ _SPARES = (".tmp", ".bak")
 _TEXT_LIMIT = 64 << 10
 
 
-def plan_dledger(
-    draft: PlanBuilder,
-    verified: Verified,
-    view: RepairedLog,
-    options: RecoverOptions,
-    *,
-    changed: bool,
-) -> None:
-    """Add the steps. `changed`: the plan changes entries."""
-    files = draft.store.dledger
-    if files is None:
+def plan_dledger(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """Add the steps for index, checkpoint and currterm, from the entries."""
+    files, counts, options = draft.store.dledger, case.counts, case.options
+    if files is None or case.verified.dledger is None:
         return
-    counts = verified.report.findings.counts
+    view = log.as_written()[-1]
+    changed = view.changed or log.ends_earlier
     stray = any(path.startswith(draft.path(files.directory / "index")) for path in draft.gone)
     wanted = [code for code in (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST) if code in counts and options.wants(code)]
     if wanted or changed or stray:

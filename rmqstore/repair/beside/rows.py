@@ -51,8 +51,8 @@ from rmqstore.formats.rocksdbstore import (
 from rmqstore.formats.text import many
 from rmqstore.repair.beside.config import Ends, queue_ends
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
+from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.texts import Text
 
@@ -88,35 +88,21 @@ class LogAfterRepair:
         return b""
 
 
-@dataclass(frozen=True, slots=True)
-class LogChange:
-    """What a plan does to the log: `shrinks`: it ends earlier than it did; `writes`: bytes of it change.
-
-    `last_time` is the store time (ms) of its last record.
-    """
-
-    shrinks: bool
-    writes: bool
-    last_time: int
-
-
-def plan_message_rows(
-    draft: PlanBuilder, verified: Verified, options: RecoverOptions, views: list[RepairedLog], change: LogChange
-) -> None:
+def plan_message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """Add the steps that make rocksdbstore/ fit the log after the repair, and that repair RDB-* problems.
 
     Errors: Refused if rows that cannot be read may point beyond the new end of the log; NoSpace, NotReadable.
     """
-    facts, counts = verified.rows, verified.report.findings.counts
-    if facts is None or verified.report.live:
+    facts, counts, options = case.verified.rows, case.counts, case.options
+    if facts is None or case.verified.report.live:
         return
     if not facts.readable:
-        _unreadable(draft, change)
+        _unreadable(draft, log)
         return
     wanted = {code for code in _CODES if code in counts and options.wants(code)}
     if codes.RDB_WRONG_ROW in counts and codes.RDB_WRONG_ROW in options.only:
         wanted.add(codes.RDB_WRONG_ROW)
-    if not (wanted or change.shrinks or change.writes):
+    if not (wanted or log.ends_earlier or log.written):
         return
     if not is_readable():
         draft.notes.append(
@@ -126,7 +112,7 @@ def plan_message_rows(
         )
         return
     try:
-        work = _Rows(draft, verified, wanted, views, change)
+        work = _Rows(draft, case.verified, wanted, log)
         if work.differs():
             work.write()
     except CannotRead as e:
@@ -144,9 +130,9 @@ _CODES = (
 )
 
 
-def _unreadable(draft: PlanBuilder, change: LogChange) -> None:
+def _unreadable(draft: PlanBuilder, log: LogAfter) -> None:
     reason = "" if is_readable() else Text(": that {missing_extra}", missing_extra=missing_extra())
-    if change.shrinks:
+    if log.ends_earlier:
         raise Refused(
             Text(
                 "the log will end earlier, and rows in {directory}/ that cannot be read may point beyond its "
@@ -156,7 +142,7 @@ def _unreadable(draft: PlanBuilder, change: LogChange) -> None:
             ),
             _WAY_OUT if is_readable() else Text("install it, and run this command again"),
         )
-    if change.writes:
+    if log.written:
         draft.notes.append(
             Text(
                 "rows in {directory}/ are not read, and stay{reason}; they hold offsets and sizes of "
@@ -174,8 +160,8 @@ class _Rows:
     draft: PlanBuilder
     verified: Verified
     wanted: set[str]
-    views: list[RepairedLog]
-    change: LogChange
+    change: LogAfter
+    views: list[RepairedLog] = field(init=False)
     rows: MessageRows = field(init=False)
     log: LogAfterRepair = field(init=False)
     stale: frozenset[int] = frozenset()
@@ -186,6 +172,7 @@ class _Rows:
 
     def __post_init__(self) -> None:
         self.rows = MessageRows.open(self.draft.store)
+        self.views = self.change.as_written()
         self.log = LogAfterRepair(self.views, self.verified.logs.min_offset)
         if codes.RDB_STALE_HALF in self.wanted:
             found = ended_halves(self.draft.store, self.verified.logs, 0)
@@ -256,7 +243,7 @@ class _Rows:
     def _new_positions(self, family: str, first_due: int | None) -> dict[bytes, int]:
         facts = self.verified.rows
         assert facts is not None
-        if not self.change.shrinks and self.wanted.isdisjoint((codes.RDB_POSITION, codes.RDB_NO_TIMELINE)):
+        if not self.change.ends_earlier and self.wanted.isdisjoint((codes.RDB_POSITION, codes.RDB_NO_TIMELINE)):
             return {key: value for key, value in facts.positions[family].items() if value is not None}
         found = {key: self._known(family, key) for key in facts.positions[family]}
         new = {key: value for key, value in found.items() if value is not None}
@@ -324,7 +311,7 @@ class _Rows:
         facts = self.verified.rows
         assert facts is not None
         used = facts.counts.get(TRANS_FAMILY) or facts.positions.get(TRANS_FAMILY)
-        if self.change.shrinks and used:
+        if self.change.ends_earlier and used:
             notes.append(
                 Text(
                     "{directory}/: a half message has no row if its commit or rollback was in the part of the "
@@ -334,12 +321,12 @@ class _Rows:
             )
 
 
-def plan_pop_rows(draft: PlanBuilder, verified: Verified, options: RecoverOptions) -> None:
+def plan_pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
     """Plan a new database for kvStore/ without the rows after the ends that the queues will have.
 
     Rows that cannot be parsed go too, on request. Errors: NoSpace, NotReadable.
     """
-    counts = verified.report.findings.counts
+    counts, options, verified = case.counts, case.options, case.verified
     wanted = codes.RDB_POP_BEYOND in counts and options.wants(codes.RDB_POP_BEYOND)
     unparsed = codes.RDB_POP_ROW in counts and codes.RDB_POP_ROW in options.only
     if verified.report.live or not draft.store.has_pop_rows or not (wanted or unparsed or draft.ends):

@@ -28,7 +28,7 @@ from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC
 from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.scan.kernels import I64
 from rmqstore.texts import Text
 
@@ -39,16 +39,13 @@ _NEAR = 128  # slots; wrong ones at most this far apart share one step
 _WHEEL_WHY = Text("slots rebuilt from the timer log's units")
 
 
-def plan_timer(
-    draft: PlanBuilder, verified: Verified, options: RecoverOptions, *, cut: int | None, last_time: int
-) -> None:
+def plan_timer(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """Add the steps for TM-* problems: those in `--only`, and all that follow from an earlier end of the log.
 
-    `cut` is that end, because the plan truncates the log or its last files are missing: new messages will get the
-    offsets after it.
+    The log ends earlier if the plan truncates it or its last files are missing: new messages will get the offsets
+    after that end.
     """
-    store = draft.store
-    counts = verified.report.findings.counts
+    store, options, counts, cut = draft.store, case.options, case.counts, log.lost_from
     queue = store.timer_log
 
     def wanted(code: str) -> bool:
@@ -58,7 +55,7 @@ def plan_timer(
     dangling = shortened or wanted(codes.TM_DANGLING)
     end = _good_end(queue) if queue is not None else 0
     if queue is not None and (dangling or wanted(codes.TM_LOG)):
-        wrote = cut if cut is not None else max((r.wrote for r in verified.logs.results), default=0)
+        wrote = cut if cut is not None else max((r.wrote for r in case.results), default=0)
         keep = _first_beyond(queue, end, wrote) if dangling else end
         if _truncate(draft, queue, keep):
             shortened = True
@@ -73,7 +70,7 @@ def plan_timer(
         if judged is not None and wanted(codes.TM_CHAIN):
             _relink_units(draft, queue, judged)
     if wanted(codes.TM_CHECK) or shortened:
-        _timercheck(draft, verified, end, last_time)
+        _timercheck(draft, case.verified, end, log.last_time)
 
 
 def _good_end(queue: MappedFileQueue) -> int:

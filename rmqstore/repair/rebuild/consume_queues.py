@@ -13,10 +13,9 @@ from typing import NamedTuple
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
-from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue, message_at
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
@@ -40,22 +39,6 @@ from rmqstore.texts import Text
 
 UNIT = consumequeue.UNIT.size
 WHY = Text("rebuilt from the log: its messages, at their queue offsets")
-
-
-def wanted_queues(store: Store, verified: Verified, also: Iterable[Name] = ()) -> frozenset[Name] | None:
-    """Return the queues with findings about their units and those in `also`; None (all) if findings are not listed."""
-    findings = verified.report.findings
-    notes = (codes.CQ_DELETED_TOPIC, codes.CQ_BEHIND)
-    listed = [f for f in findings.listed if f.problem.of_queues and f.code not in notes]
-    counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].of_queues and code not in notes)
-    if counted > len(listed) or codes.CQ_FOREIGN in findings.counts:
-        return None
-    names = {name for f in listed if (name := parse_label(f.queue)) is not None}
-    for finding in findings.listed:
-        name = parse_label(finding.queue)
-        if finding.problem.spoils_files and name is not None:
-            names.add(name)
-    return frozenset(names | set(also))
 
 
 def parse_label(label: str) -> Name | None:
@@ -389,55 +372,3 @@ def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
     last = stop // consumequeue.BATCH_UNIT.size - 1
     unit = files.queue.unit(consumequeue.BATCH_UNIT, last) if stop > files.queue.start else None
     return unit["base_offset"] + unit["batch_size"] if unit is not None else 0
-
-
-_GROUP = "dledger-group"
-
-
-def dispatch_limit(store: Store, verified: Verified, role: str) -> int | None:
-    """Return the global offset up to which queues are rebuilt in a group of several peers; None for the whole log.
-
-    Committed entries, and those that have units or index entries already: `committedIndex` is written every few
-    seconds, so that a killed follower's may be far too low. 4.9 resumes the dispatch after the last unit of all queues,
-    so no queue may end before it.
-    """
-    if role != _GROUP or verified.dledger is None:
-        return None
-    return max(verified.logs.committed or 0, _dispatched(store, verified), _indexed(verified))
-
-
-def _indexed(verified: Verified) -> int:
-    """Return the end (global offset) of the last message in the index; 0 without one."""
-    log, end = verified.dledger, 0
-    for file in verified.index.files if verified.index is not None and log is not None else ():
-        if file.last and log is not None:
-            message = message_at(log.queue, file.end_phy_offset)
-            if message is not None and message.physical_offset == file.end_phy_offset:
-                end = max(end, file.end_phy_offset + message.size)
-    return end
-
-
-def _dispatched(store: Store, verified: Verified) -> int:
-    """Return the end (global offset) of the last message that has a unit; 0 without one."""
-    end = 0
-    for (topic, queue_id), part in verified.logs.queues.items():
-        if not part.accounted:
-            continue
-        unit = store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, part.units_end - 1)
-        if unit is not None:
-            end = max(end, unit["commitlog_offset"] + unit["size"])
-    return end
-
-
-def lag_needs_abort(verified: Verified, rebuilt: frozenset[Name] | None) -> bool:
-    """Return whether messages would get no unit after a normal start in DLedger mode.
-
-    Such a start dispatches from the committed position on. `rebuilt`: the queues that the plan rebuilds, None for all.
-    """
-    if codes.CQ_BEHIND not in verified.report.findings.counts or rebuilt is None:
-        return False
-    end = verified.logs.committed or 0
-    return any(
-        name not in rebuilt and any(m.first_at < end for m in part.missing)
-        for name, part in verified.logs.queues.items()
-    )
