@@ -5,20 +5,17 @@ Each takes what the earlier ones planned of the ends of the logs, and returns it
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.repair.beside.directory import plan_directories, plan_misplaced
-from rmqstore.repair.plan.plan_builder import PlanBuilder, first_notes
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE
 from rmqstore.repair.recovery import LogEnds, Recovery
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog
 from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_after
-from rmqstore.repair.salvage.places import missing_front
 from rmqstore.repair.salvage.salvage import (
-    SalvageResult,
     drop_after_hole,
     first_damage,
     lose_tail,
@@ -26,7 +23,6 @@ from rmqstore.repair.salvage.salvage import (
     plan_tail,
     zero_from,
 )
-from rmqstore.repair.unrepaired import list_damaged
 from rmqstore.texts import Text
 
 
@@ -49,50 +45,13 @@ def damage(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
     """Mend or cover damage within the logs, or end the log there, as a replica must."""
     if not case.options.wants_log:
         return log
+    if case.choice.strategy != TRUNCATE:
+        return replace(log, queues=log.queues | plan_salvage(draft, case.evidence, case.options))
     listed = [f.offset for f in case.verified.report.findings.listed if f.damages_log]
-    damaged = [
-        (at, result)
-        for result, end in zip(case.results, log.ends, strict=True)
-        if (at := first_damage(result, listed, end)) is not None
-    ]
-    if case.choice.strategy == TRUNCATE:
-        return _truncate(case, draft, log, *damaged[0]) if damaged else log
-    missing = any(  # the last legacy files, or DLedger's first ones
-        result.tiling.stop < end or missing_front(case.evidence, result)
-        for result, end in zip(case.results, log.ends, strict=True)
-    )
-    if not (damaged or missing or any(PROBLEMS[code].mendable for code in case.counts)):
-        return log
-    result = plan_salvage(case.evidence, case.options)
-    _take(draft, result)
-    return replace(log, queues=log.queues | result.rebuild_queues)
-
-
-def _take(draft: PlanBuilder, result: SalvageResult) -> None:
-    """Add the steps of a salvage to a plan, with what they lose and what the operator must know of them."""
-    resizing = ("extend", "truncate", "discard")
-    taken = {s.path for s in result.steps if s.do in resizing}
-    draft.steps = [s for s in draft.steps if not (s.do in resizing and s.path in taken)]
-    for step in result.steps:
-        draft.add(step)
-    draft.spans.extend(result.spans)
-    draft.decisions.extend(result.decisions)
-    draft.notes.extend(first_notes([*result.refusals, *result.notes]))
-    draft.lose(result.loss.queues, 0)
-    draft.lost_messages += result.loss.messages - sum(result.loss.queues.values())
-    draft.lost_bytes += result.loss.bytes
-    draft.more.update(result.loss.more)
-    draft.more["visible_fillers"] = result.visible_fillers
-    if result.visible_fillers:
-        draft.facts["fillers"] = [f.to_json() for f in result.fillers if f.kind == "visible"]
-    if result.restored:
-        draft.facts["mended"] = [asdict(r) for r in result.restored]
-    list_damaged(draft, result.damaged)
-    if result.given_up:
-        draft.more["good_messages_given_up"] = result.given_up
-    draft.unproved.update(result.unproved)
-    draft.lost_by_sisters.update(result.lost_by_sisters)
-    draft.more["groups_that_will_see_them"] = dict(result.groups_that_will_see_them)
+    for result, end in zip(case.results, log.ends, strict=True):
+        if (at := first_damage(result, listed, end)) is not None:
+            return _truncate(case, draft, log, at, result)
+    return log
 
 
 def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first: LogResult) -> LogEnds:

@@ -16,14 +16,11 @@ from rmqstore.checks.problems.report import Finding, Report, problem_counts, tag
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.repair.plan.content import Json
-from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.plan_builder import DAMAGED, PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
 from rmqstore.repair.repaired_log import RepairedLog
 from rmqstore.repair.salvage.framed import open_codes
 from rmqstore.texts import Text, joined
-
-FACT = "damaged"
-"""Name of the fact of a plan that lists messages that stay in the log with damaged properties."""
 
 
 def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[int, Contradicted]:
@@ -60,17 +57,8 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
 def note_contradicted(draft: PlanBuilder, verified: Verified, views: Sequence[RepairedLog]) -> None:
     """Add the messages that stay damaged to the plan's facts: those with index entries, then those with units."""
     messages = contradicted_messages(verified, views)
-    list_damaged(draft, [_of_entries(one) for _, one in sorted(messages.items())])
-    list_damaged(draft, [_of_unit(f) for _, f in sorted(doubtful_tags(verified, views).items())])
-
-
-def list_damaged(draft: PlanBuilder, rows: Sequence[Mapping[str, Json]]) -> None:
-    """Add messages that stay in the log with damaged properties to the plan's facts, each only once."""
-    if rows:
-        listed = draft.facts.setdefault(FACT, [])
-        assert isinstance(listed, list)
-        known = {row["offset"] for row in listed if isinstance(row, dict)}
-        listed.extend(dict(row) for row in rows if row["offset"] not in known)
+    draft.list_damaged([_of_entries(one) for _, one in sorted(messages.items())])
+    draft.list_damaged([_of_unit(f) for _, f in sorted(doubtful_tags(verified, views).items())])
 
 
 def _of_entries(message: Contradicted) -> dict[str, Json]:
@@ -177,7 +165,7 @@ def unrebuilt_problems(part: str, report: Report, draft: PlanBuilder) -> dict[st
             why: str = _PROVED
         elif draft.steps and PROBLEMS[code].part == part:
             continue
-        elif code == codes.CQ_WRONG_TAG and FACT in draft.facts:
+        elif code == codes.CQ_WRONG_TAG and DAMAGED in draft.facts:
             why = _DOUBT.why
         else:
             why = Text("this command rebuilds only {parts}", parts=_PARTS[part])
@@ -211,7 +199,7 @@ def _reason(
     if options.only and code not in options.only:
         do = Text("run this command without --only, or with --only {code}", code=code)
         return OperatorTask(Text("--only selects other problems"), do)
-    if code == codes.CQ_WRONG_TAG and FACT in draft.facts and code not in options.only:
+    if code == codes.CQ_WRONG_TAG and DAMAGED in draft.facts and code not in options.only:
         return _DOUBT
     return _not_asked(row, options) or _unproved(row, draft, choice)
 

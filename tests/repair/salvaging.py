@@ -12,11 +12,13 @@ from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_message
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan import Loss, Plan
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.plan.steps import Span, Step
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.places import carries_crc
-from rmqstore.repair.salvage.salvage import SalvageResult, plan_salvage
+from rmqstore.repair.salvage.salvage import Filler, Salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage
@@ -119,15 +121,68 @@ def shrink(row: Row, by: int) -> None:
     damage.garble(row.path, row.at + len(record), by)
 
 
-def salvage(
-    store: Path, *, accept_fillers: bool = False, allow_shift: bool = False, merge: bool = False
-) -> SalvageResult:
+@dataclass(frozen=True, slots=True)
+class Salvaged:
+    """A plan that only covers damage within the logs, with what the salvage knows of its steps."""
+
+    plan: Plan
+    work: Salvage
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return self.plan.steps
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        return self.plan.spans
+
+    @property
+    def loss(self) -> Loss:
+        return self.work.steps.loss.loss()
+
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        return self.plan.decisions
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return self.plan.notes
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        return tuple(self.work.refusals)
+
+    @property
+    def fillers(self) -> tuple[Filler, ...]:
+        return tuple(sorted(self.work.steps.fillers, key=lambda filler: filler.offset))
+
+    @property
+    def visible_fillers(self) -> int:
+        return int(str(self.plan.loss.more["visible_fillers"]))
+
+    @property
+    def groups_that_will_see_them(self) -> object:
+        return self.plan.loss.more["groups_that_will_see_them"]
+
+    @property
+    def rebuild_queues(self) -> frozenset[tuple[str, int]]:
+        return frozenset(self.work.steps.rebuild)
+
+    @property
+    def given_up(self) -> int:
+        return self.work.steps.given_up
+
+
+def salvage(store: Path, *, accept_fillers: bool = False, allow_shift: bool = False, merge: bool = False) -> Salvaged:
     opened, verified = look(store)
     options = RecoverOptions(accept_fillers=accept_fillers, allow_shift=allow_shift, merge_neighbours=merge, now_ms=1)
-    return plan_salvage(Evidence(opened, verified), options)
+    draft = PlanBuilder(opened)
+    work = Salvage(draft, Evidence(opened, verified), options)
+    work.run()
+    return Salvaged(draft.plan(), work)
 
 
-def apply(store: Path, result: SalvageResult) -> Path:
+def apply(store: Path, result: Salvaged) -> Path:
     """Apply the steps, and return the journal."""
     plan = Plan(str(store.absolute()), result.steps, result.loss, spans=result.spans)
     done = journal.apply(plan)

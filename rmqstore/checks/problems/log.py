@@ -193,7 +193,6 @@ COMMITLOG: Rows = (
         repair=Repair.SAFE,
         proof="expected",
         extent=Extent.RECORD,
-        mendable=True,
         about=Text(
             "The compression bits of SYSFLAG do not match the body: clients cannot decompress it, or take compressed "
             "bytes for the body. Or its transaction bits say that the message was prepared or rolled back, but it has "
@@ -207,7 +206,6 @@ COMMITLOG: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         extent=Extent.RECORD,
-        mendable=True,
         about=Text(
             "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, and no checksum "
             "covers it. No client can decode the message; the good messages after it in the same pull are lost too. "
@@ -219,7 +217,6 @@ COMMITLOG: Rows = (
         title=Text("missing queue offset"),
         severity=_E,
         repair=Repair.SAFE,
-        mendable=True,
         about=Text(
             "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a "
             "header is damaged. A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
@@ -229,7 +226,6 @@ COMMITLOG: Rows = (
         code=codes.CL_QUEUE_OFFSET_REPEAT,
         title=Text("duplicate queue offset"),
         severity=_E,
-        mendable=True,
         needs_operator=OperatorTask(
             why=Text("nothing proves which of the records has the right QUEUEOFFSET"),
             do=Text("their consumers get one of them; `rmqstore dump` shows both"),
@@ -245,7 +241,6 @@ COMMITLOG: Rows = (
         severity=_E,
         repair=Repair.SAFE,
         extent=Extent.RECORD,
-        mendable=True,
         about=Text(
             "The records before and after it in its queue leave only one possible queue offset, but this record has "
             "another: its header is damaged. A rebuild of the queue would shift or drop units. For a batch in a "
@@ -257,7 +252,6 @@ COMMITLOG: Rows = (
         code=codes.CL_QUEUE_RESTARTED,
         title=Text("queue restarted at offset 0"),
         severity=_N,
-        mendable=True,
         about=Text(
             "From this record on, the queue offsets of a queue start from 0 again: the topic was deleted and created "
             "again. Messages before it belong to the deleted topic. If nearly all messages of a queue have offset 0 "
@@ -294,7 +288,6 @@ COMMITLOG: Rows = (
         title=Text("BLANK with a wrong size"),
         severity=_W,
         repair=Repair.SAFE,
-        mendable=True,
         migration_repairs=True,
         ignored_by_brokers=True,
         about=Text("The size in a BLANK is not the rest of the file. Brokers accept any size that fits."),

@@ -81,8 +81,6 @@ class Problem:
     damages_log: bool = False
     """Whether bytes of the log before its tail are damaged: truncate cuts there, and salvage replaces them."""
     extent: Extent = Extent.NOTHING
-    mendable: bool = False
-    """Whether salvage looks for a repair even if no byte of the log is damaged otherwise."""
     renames_only: bool = False
     """Whether the repair only renames files of the log."""
     points_after_log: bool = False

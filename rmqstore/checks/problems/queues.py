@@ -73,7 +73,6 @@ CONSUME_QUEUE: Rows = (
         not_here=Text("to no message"),
         severity=_E,
         repair=Repair.SAFE,
-        mendable=True,
         about=Text(
             "No good record starts at the commitlog offset of this unit, or of several units in a row. "
             "Consumers get errors there, or skip them."
@@ -91,7 +90,6 @@ CONSUME_QUEUE: Rows = (
         title=Text("unit with a wrong tags code"),
         severity=_E,
         repair=Repair.SAFE,
-        mendable=True,
         about=Text(
             "The tags code of the unit is not that of the message: consumers that filter by tag miss the "
             "message. In SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in "
@@ -288,7 +286,6 @@ BATCH_CONSUME_QUEUE: Rows = (
         not_here=Text("to no message"),
         severity=_E,
         repair=Repair.SAFE,
-        mendable=True,
         points_after_log=True,
         about=Text("No good record starts at the commitlog offset of the unit."),
     ),
@@ -297,7 +294,6 @@ BATCH_CONSUME_QUEUE: Rows = (
         title=Text("batch unit differs from its record"),
         severity=_E,
         repair=Repair.SAFE,
-        mendable=True,
         about=Text("Size, tags code, store time, base offset or count in the unit differs from the record."),
     ),
     Problem(

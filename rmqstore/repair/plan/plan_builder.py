@@ -118,6 +118,10 @@ def kind_of(status: os.stat_result) -> str:
     return Text("link") if stat.S_ISLNK(status.st_mode) else Text("special file")
 
 
+DAMAGED = "damaged"
+"""Name of the fact of a plan that lists messages that stay in the log with damaged properties."""
+
+
 @dataclass(slots=True)
 class PlanBuilder:
     """The steps and facts of a plan so far. Reads the store, writes nothing.
@@ -210,6 +214,15 @@ class PlanBuilder:
         if last is not None and last >= at:
             self.zero(file.path, at, last + unit - at, why)
 
+    def extend(self, path: Path, length: int, size: int, content: Content, why: str) -> None:
+        """Append `content` to a file of `length` bytes, then zeros up to `size`.
+
+        An earlier stage may have planned to append only zeros: this replaces its step.
+        """
+        name = self.path(path)
+        self.steps = [s for s in self.steps if not (isinstance(s, Extend) and s.path == name)]
+        self.add(Extend(name, length, size, content, why))
+
     def resize(self, path: Path, length: int, size: int, why: str) -> None:
         """Truncate a file from `length` to `size` bytes, or extend it with zeros."""
         name = self.path(path)
@@ -217,7 +230,7 @@ class PlanBuilder:
             expect = self._expect(path, lambda: fingerprint_range(path, size, length - size, _hash_for(path)))
             self.add(Truncate(name, length, size, expect, why))
         elif length < size:
-            self.add(Extend(name, length, size, why=why))
+            self.extend(path, length, size, Zeros(0), why)
 
     def discard(self, path: Path, why: str) -> None:
         """Move a file, link or directory into quarantine, unless a step already does."""
@@ -291,6 +304,14 @@ class PlanBuilder:
         self.lost.update(queues)
         self.lost_messages += sum(queues.values())
         self.lost_bytes += size
+
+    def list_damaged(self, rows: Sequence[Mapping[str, Json]]) -> None:
+        """Add messages that stay in the log with damaged properties to the facts, each only once."""
+        if rows:
+            listed = self.facts.setdefault(DAMAGED, [])
+            assert isinstance(listed, list)
+            known = {row["offset"] for row in listed if isinstance(row, dict)}
+            listed.extend(dict(row) for row in rows if row["offset"] not in known)
 
     def plan(self, roots: Collection[Path] = ()) -> Plan:
         """Build the plan from everything collected so far."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 import typing
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
@@ -22,10 +22,9 @@ from rmqstore.formats import message as records
 from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import ContentReader, Json, Literal, Parts, Zeros, chunks
-from rmqstore.repair.plan.plan import Loss
-from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
-from rmqstore.repair.plan.steps import Create, Extend, Span, Step
+from rmqstore.repair.plan.steps import Create, Span
 from rmqstore.repair.salvage.candidates import Restored
 from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, OffsetRanges, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
@@ -166,44 +165,6 @@ class Filler:
         return {**{name: getattr(self, name) for name in names}, "groups": list(self.groups)}
 
 
-@dataclass(frozen=True, slots=True)
-class SalvageResult:
-    """The part of a plan that covers damage within the logs.
-
-    `spans` are bytes to save in lost+found. `restored` are messages that a CRC corrected. `damaged` are messages that
-    stay readable although some of their original bytes are unknown, as facts of a plan. `rebuild_queues` are queues
-    whose consume queue must be rebuilt. `given_up` counts good messages that are lost to damage beside them.
-    `decisions` are what the operator must decide first; `refusals` are damage that is not repaired, with the option
-    that would repair it. `unproved` counts findings per problem code that stay because nothing proves the right bytes.
-    `lost_by_sisters` counts messages per queue (`TOPIC/ID`) that may be among the lost ones of other queues of
-    the topic.
-    """
-
-    steps: tuple[Step, ...] = ()
-    spans: tuple[Span, ...] = ()
-    fillers: tuple[Filler, ...] = ()
-    restored: tuple[Restored, ...] = ()
-    damaged: tuple[Mapping[str, Json], ...] = ()
-    rebuild_queues: frozenset[tuple[str, int]] = frozenset()
-    loss: Loss = field(default_factory=Loss)
-    given_up: int = 0
-    decisions: tuple[str, ...] = ()
-    refusals: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    unproved: Mapping[str, int] = field(default_factory=dict)
-    lost_by_sisters: Mapping[str, int] = field(default_factory=dict)
-
-    @property
-    def visible_fillers(self) -> int:
-        """Return the number of fillers that consumers can receive."""
-        return sum(filler.kind == "visible" for filler in self.fillers)
-
-    @property
-    def groups_that_will_see_them(self) -> Mapping[str, int]:
-        """Return how many fillers each consumer group has not consumed yet."""
-        return dict(sorted(Counter(group for filler in self.fillers for group in filler.groups).items()))
-
-
 Piece = Literal | Zeros
 _SHORT = 1 << 12
 
@@ -259,18 +220,23 @@ _LISTED = 20
 
 
 class Steps:
-    """The steps of a salvage, with fillers, losses and notes, while they are collected.
+    """Adds the steps of a salvage to a draft, and collects fillers, losses and notes.
 
-    `covered` are the ranges of global offsets that steps repair, `unplaced` lost queue offsets without room for a
-    filler, `rebuild` queues that must be rebuilt.
+    `restored` are messages that a CRC corrected; `damaged` messages that stay readable although some of their original
+    bytes are unknown, as facts of a plan; `covered` the ranges of global offsets that steps repair; `unplaced` lost
+    queue offsets without room for a filler; `rebuild` queues that must be rebuilt. `given_up` counts good messages that
+    are lost to damage beside them.
     """
 
-    def __init__(self, evidence: Evidence, neighbours: Neighbours, levels: properties.DelayLevels) -> None:
+    def __init__(
+        self, draft: PlanBuilder, evidence: Evidence, neighbours: Neighbours, levels: properties.DelayLevels
+    ) -> None:
+        self.draft = draft
         self.evidence = evidence
         self.neighbours = neighbours
         self.levels = levels
-        self.draft = PlanBuilder(evidence.store)
         self.loss = Ledger()
+        self.notes: list[str] = []
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
         self.damaged: list[dict[str, Json]] = []
@@ -352,7 +318,7 @@ class Steps:
             first, rest = split(content, damage.length - damage.short)
             if first.size:
                 self.draft.overwrite(file.path, at - file.start, first, why)
-            self.draft.add(Extend(self.draft.path(file.path), file.length, file.file_size, rest, why))
+            self.draft.extend(file.path, file.length, file.file_size, rest, why)
         else:
             self.draft.overwrite(file.path, at - file.start, content, why)
 
@@ -383,7 +349,7 @@ class Steps:
         self.given_up += 1
         what = str(cell.expected.slot) if cell.expected is not None else Text("a record of no queue")
         if self.given_up <= _LISTED:
-            self.draft.notes.append(
+            self.notes.append(
                 Text(
                     "a good message is sacrificed ({what}): the damaged gap is too short for a filler; its "
                     "bytes are kept in lost+found, and {length:,} bytes from {start:,} on become the filler",
@@ -445,7 +411,7 @@ class Steps:
 
     def _list_damaged(self, record: bytes, at: int, why: str) -> None:
         """List a message that stays readable, although some of its original bytes are unknown."""
-        self.draft.notes.append(Text("the message at {at:,} is kept, but {why}", at=at, why=why))
+        self.notes.append(Text("the message at {at:,} is kept, but {why}", at=at, why=why))
         message, _ = parse_message(record)
         if message is not None:
             self.damaged.append(
@@ -486,13 +452,24 @@ MOST_FILLERS = 1000
 """Maximum number of visible fillers without --accept-fillers."""
 
 
-def plan_salvage(evidence: Evidence, options: RecoverOptions) -> SalvageResult:
-    """Plan the steps that repair all damage before the last record that is good or can be proved."""
-    return _Salvage(evidence, options).result()
+def plan_salvage(draft: PlanBuilder, evidence: Evidence, options: RecoverOptions) -> frozenset[Name]:
+    """Add the steps that repair all damage before the last record that is good or can be proved.
+
+    Return the queues whose consume queue must be rebuilt.
+    """
+    work = Salvage(draft, evidence, options)
+    work.run()
+    return frozenset(work.steps.rebuild)
 
 
-class _Salvage:
-    def __init__(self, evidence: Evidence, options: RecoverOptions) -> None:
+class Salvage:
+    """The repair of damage within the logs: its `steps`.
+
+    `refusals`: damage that is not repaired, with the option that would repair it.
+    """
+
+    def __init__(self, draft: PlanBuilder, evidence: Evidence, options: RecoverOptions) -> None:
+        self.draft = draft
         self.evidence = evidence
         self.store = evidence.store
         self.logs = evidence.logs
@@ -501,12 +478,13 @@ class _Salvage:
         self.levels = delay_levels(evidence.store)
         neighbours = Neighbours(evidence.logs.results, options.now_ms or int(time.time() * 1000))
         self.solver = Solver(evidence, neighbours, self.levels, accept_odds=options.accept_odds)
-        self.steps = Steps(evidence, neighbours, self.levels)
+        self.steps = Steps(draft, evidence, neighbours, self.levels)
         self.refusals: list[str] = []
         self.missing = False
         self.left_missing: list[tuple[int, int]] = []
 
-    def result(self) -> SalvageResult:
+    def run(self) -> None:
+        """Add everything to the draft."""
         steps, evidence = self.steps, self.evidence
         damages = self._damages()
         framed = FramedRecords(evidence).solve()
@@ -515,7 +493,7 @@ class _Salvage:
         spans = [(d.start, d.stop) for d in damages]
         known, ranges = evidence.about(spans), OffsetRanges(spans)
         evidence.add_ends(known, ranges)
-        steps.draft.notes.extend(known.notes)
+        steps.notes.extend(known.notes)
         layouts = self.solver.layouts(damages, known)
         for layout in layouts:
             layout.merge = self.options.merge_neighbours
@@ -537,7 +515,7 @@ class _Salvage:
             cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
             counted = {slot.key for slot in (*cells, *steps.unplaced)}
             count_missing(steps.loss, evidence, self.left_missing, counted)
-        return self._assemble(framed, known)
+        self._tell(framed, known)
 
     # --- damage and layouts ---------------------------------------------------------------------------------------
 
@@ -599,7 +577,7 @@ class _Salvage:
             if finding.code != codes.CL_BLANK_SIZE or file is None or not isinstance(left, int):
                 continue
             size, at = records.build_blank(left)[:4], finding.offset - file.start
-            self.steps.draft.overwrite(file.path, at, size, Text("the size of a BLANK is the rest of its file"))
+            self.draft.overwrite(file.path, at, size, Text("the size of a BLANK is the rest of its file"))
             self.steps.covered.append((finding.offset, finding.offset + records.BLANK_SIZE))
 
     def _gaps(self, framed: FramedRecords) -> None:
@@ -612,25 +590,27 @@ class _Salvage:
             some = first_few([str(slot) for slot in steps.unplaced])
             text = Text("no room for a filler for {some}: a queue that a broker rebuilds is shifted by them", some=some)
             hint = Text("--accept-fillers makes room") if self.missing else Text("--accept-shift accepts that")
-            (steps.draft.notes if shift else steps.draft.decisions).append(
+            (steps.notes if shift else self.draft.decisions).append(
                 text if shift else Placed("{text}; {hint}", text=text, hint=hint)
             )
         steps.rebuild.update(framed.torn)
-        (steps.draft.notes if shift else self.refusals).extend(framed.gaps)
+        (steps.notes if shift else self.refusals).extend(framed.gaps)
 
-    # --- result ---------------------------------------------------------------------------------------------------
+    # --- what a plan says of it -----------------------------------------------------------------------------------
 
-    def _assemble(self, framed: FramedRecords, known: Known) -> SalvageResult:
-        steps, draft = self.steps, self.steps.draft
-        visible = sum(f.kind == "visible" for f in steps.fillers)
-        if visible > MOST_FILLERS and not self.options.accept_fillers:
+    def _tell(self, framed: FramedRecords, known: Known) -> None:
+        """Add what is lost, and what the operator must know and decide."""
+        steps, draft = self.steps, self.draft
+        visible = sorted((f for f in steps.fillers if f.kind == "visible"), key=lambda f: f.offset)
+        if len(visible) > MOST_FILLERS and not self.options.accept_fillers:
             draft.decisions.append(
                 Text(
                     "{visible:,} lost messages would get a visible filler; --accept-fillers accepts that",
-                    visible=visible,
+                    visible=len(visible),
                 )
             )
-        draft.notes.extend(steps.loss.notes)
+        draft.notes.extend(first_notes([*self.refusals, *steps.notes]))
+        steps.loss.book(draft)
         if visible and self.evidence.progress.unreadable:
             draft.notes.append(
                 Text(
@@ -638,20 +618,17 @@ class _Salvage:
                     unreadable=self.evidence.progress.unreadable,
                 )
             )
-        if any(f.topic in OP_TOPICS for f in steps.fillers):
+        if any(f.topic in OP_TOPICS for f in visible):
             draft.notes.append(Text("a lost op message ended transactions: the broker may ask their producers again"))
-        return SalvageResult(
-            steps=tuple(draft.steps),
-            spans=tuple(draft.spans),
-            fillers=tuple(sorted(steps.fillers, key=lambda f: f.offset)),
-            restored=tuple(sorted(steps.restored, key=lambda r: r.offset)),
-            damaged=tuple(steps.damaged),
-            rebuild_queues=frozenset(steps.rebuild),
-            loss=steps.loss.loss(),
-            given_up=steps.given_up,
-            decisions=tuple(draft.decisions),
-            refusals=tuple(self.refusals),
-            notes=tuple(draft.notes),
-            unproved=Counter(code for _, code in framed.left),
-            lost_by_sisters=framed.lost_by_sisters(known.between),
-        )
+        draft.more["visible_fillers"] = len(visible)
+        if visible:
+            draft.facts["fillers"] = [f.to_json() for f in visible]
+        if steps.restored:
+            draft.facts["mended"] = [asdict(r) for r in sorted(steps.restored, key=lambda r: r.offset)]
+        draft.list_damaged(steps.damaged)
+        if steps.given_up:
+            draft.more["good_messages_given_up"] = steps.given_up
+        draft.unproved.update(code for _, code in framed.left)
+        draft.lost_by_sisters.update(framed.lost_by_sisters(known.between))
+        seen = Counter(group for filler in visible for group in filler.groups)
+        draft.more["groups_that_will_see_them"] = dict(sorted(seen.items()))
