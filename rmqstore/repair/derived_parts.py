@@ -1,8 +1,7 @@
-"""The parts of a store that follow from its log. Each stage plans the steps by which its part fits the log.
+"""Queues, index and abort of a store, which follow from its log: which of them are compared with the log.
 
-The content that a part should have is compared with what is there, and only differences become steps. A stage reads
-the examined store and the log as the plan leaves it; the ends of the queues that an earlier stage changes are in the
-draft.
+A queue or an index file is compared only if a finding, or a change of the log, gives a reason; what differs becomes
+steps. The ends of the queues that the plan changes are in the draft, for the stages after these.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same
 _TREES = ("consumequeue", "batchconsumequeue")
 
 
-def consume_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+def plan_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """The consume queues in files, or in a RocksDB, from the messages."""
     if not case.results:
         return
@@ -53,7 +52,7 @@ def consume_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
         cut_queues(draft, log.cut, due)
 
 
-def index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+def plan_index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """The index files, from the keys of the messages."""
     if not case.results or not case.store.index_files:
         return
@@ -67,7 +66,7 @@ def index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
         IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are).plan()
 
 
-def abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+def plan_abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """No abort file in a store with complete queues: abnormal recovery would only delete its index."""
     if _removes_abort(case, draft, log):
         draft.discard(
@@ -75,7 +74,7 @@ def abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
         )
 
 
-def rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+def plan_rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """The RocksDB beside queues in files: it gets the same rows, or a note says that it stays."""
     if not case.store.rocksdb_beside:
         return

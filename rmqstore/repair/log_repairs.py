@@ -46,7 +46,7 @@ def damage(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
     if not case.options.wants_log:
         return log
     if case.choice.strategy != TRUNCATE:
-        return replace(log, queues=log.queues | plan_salvage(draft, case.evidence, case.options))
+        return replace(log, queues=log.queues | plan_salvage(draft, case.framed, case.options))
     listed = [f.offset for f in case.verified.report.findings.listed if f.damages_log]
     for result, end in zip(case.results, log.ends, strict=True):
         if (at := first_damage(result, listed, end)) is not None:

@@ -22,7 +22,7 @@ from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.repaired_log import RepairedLog, last_record_start
 from rmqstore.repair.salvage.evidence import Evidence
-from rmqstore.repair.salvage.framed import ProvedRecords
+from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.solve import reach
 from rmqstore.repair.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.unrepaired import note_contradicted, unrebuilt_problems
@@ -67,7 +67,7 @@ def plan_rebuild(
         )
     draft = PlanBuilder(store)
     evidence = Evidence(store, verified, mends_end=False)
-    proved = ProvedRecords(evidence)
+    proved = FramedRecords(evidence).solve()
     views = [proved.view(r, reach(evidence, r), draft) for r in results]
     if storage is not None:
         from rmqstore.repair.rebuild.storage import plan_storage

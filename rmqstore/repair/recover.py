@@ -10,13 +10,14 @@ from dataclasses import replace
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store
-from rmqstore.repair import derived_parts, log_repairs
+from rmqstore.repair import log_repairs
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.directory import store_in_place
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
 from rmqstore.repair.beside.timer import plan_timer
+from rmqstore.repair.derived_parts import plan_abort, plan_index, plan_queues, plan_rows_beside_files
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import (
@@ -38,28 +39,32 @@ LOG = (
     log_repairs.damage,
     log_repairs.end,
 )
-"""The repairs of the log: each sees where the earlier ones leave its ends."""
+"""The repairs of the log.
+
+All judge it by the one examination: names, lengths, damage and end are different facts, and no repair makes damage for
+a later one to find. Each gets what the earlier ones change: the steps in the draft, and the ends of the logs.
+"""
 
 DERIVED = (
     plan_dledger,
-    derived_parts.consume_queues,
-    derived_parts.index,
+    plan_queues,
+    plan_index,
     plan_checkpoint,
     plan_configs,
     plan_timer,
     plan_offsets,
     plan_message_rows,
     plan_pop_rows,
-    derived_parts.abort,
-    derived_parts.rows_beside_files,
+    plan_abort,
+    plan_rows_beside_files,
 )
-"""What follows from the repaired log: queues before the parts that have positions in queues."""
+"""What follows from the repaired log, as the plan leaves it: queues before the parts that have positions in queues."""
 
 
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
     """Plan the repair of a store that was just examined; the plan is empty if there is nothing to do.
 
-    What the plan cures is not known before it is measured (`planned.examined.measure`).
+    What the plan cures is not known before it is measured (`planned.measure`).
     Errors: UsageError for an unknown strategy or role; Refused if rows in a RocksDB that nothing here writes would have
     to change; NotReadable.
     """
@@ -109,5 +114,5 @@ def _lose_whole_log(case: Recovery, draft: PlanBuilder) -> None:
     for finding in case.verified.report.findings.listed:
         units = finding.facts.get("units")
         if finding.code == codes.CL_NO_MESSAGES and isinstance(units, int):
-            draft.lost_messages += units
+            draft.lose({}, unknown=units)
             draft.more["at_least"] = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
@@ -16,12 +17,12 @@ from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOption
 from rmqstore.repair.plan.steps import Rename, SetAside
 from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record, last_record_start
 from rmqstore.repair.salvage.evidence import Evidence
-from rmqstore.repair.salvage.framed import ProvedRecords
+from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.solve import reach
 from rmqstore.scan.dispatch import Name
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recovery:
     """An examined store, and how to repair it.
 
@@ -43,6 +44,11 @@ class Recovery:
         mends = choice.strategy != TRUNCATE and options.wants_log
         evidence = Evidence(store, verified, mends_end=mends)
         return Recovery(store, verified, options, choice, evidence, dispatch_limit(store, verified, choice.role))
+
+    @cached_property
+    def framed(self) -> FramedRecords:
+        """The corrections of records with valid framing."""
+        return FramedRecords(self.evidence).solve()
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -97,9 +103,8 @@ class LogAfter:
     @staticmethod
     def of(case: Recovery, draft: PlanBuilder, planned: LogEnds) -> LogAfter:
         """Read the log as the steps of the draft leave it."""
-        proved = ProvedRecords(case.evidence)
-        logs = tuple(proved.view(r, end, draft) for r, end in zip(case.results, planned.ends, strict=True))
-        proved.note(draft, logs)
+        logs = tuple(case.framed.view(r, end, draft) for r, end in zip(case.results, planned.ends, strict=True))
+        case.framed.note(draft, logs)
         shrank = not case.options.only and (planned.loses_end or codes.CQ_BEYOND_LOG in case.counts)
         homes = {draft.path(directory) for result in case.results for directory in result.queue.directories}
         in_log = [step for step in draft.steps if step.path.rpartition("/")[0] in homes]

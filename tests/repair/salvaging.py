@@ -17,6 +17,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Span, Step
 from rmqstore.repair.salvage.evidence import Evidence
+from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.places import carries_crc
 from rmqstore.repair.salvage.salvage import Filler, Salvage
 from rmqstore.scan.records import scan_file
@@ -177,7 +178,7 @@ def salvage(store: Path, *, accept_fillers: bool = False, allow_shift: bool = Fa
     opened, verified = look(store)
     options = RecoverOptions(accept_fillers=accept_fillers, allow_shift=allow_shift, merge_neighbours=merge, now_ms=1)
     draft = PlanBuilder(opened)
-    work = Salvage(draft, Evidence(opened, verified), options)
+    work = Salvage(draft, FramedRecords(Evidence(opened, verified)).solve(), options)
     work.run()
     return Salvaged(draft.plan(), work)
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 
-from rmqstore.files.store import open_store
+from rmqstore.checks.index.catalog import IndexFile
+from rmqstore.files.store import QueueKind, open_store
+from rmqstore.formats import consumequeue, dledger
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -70,3 +73,34 @@ def test_an_index_that_fits_the_mended_message_stays(tmp_path: Path) -> None:
     apply(plan)
     assert look(store)[1].report.clean
     assert open_store(store).index_files
+
+
+@pytest.mark.parametrize("gone", ["consumequeue", "index", "neither"])
+def test_in_a_group_queues_go_as_far_as_anything_shows_that_entries_were_committed(gone: str, tmp_path: Path) -> None:
+    """A killed follower's committedIndex may be far too low: units and index entries count, too."""
+    store = copy_store("5.4.0-dledger3-n0", tmp_path)
+    found = rows(store)
+    shutil.rmtree(store / gone, ignore_errors=True)
+    name = next(path.name for path in store.iterdir() if path.name.startswith("dledger-"))
+    (store / name / "checkpoint").write_bytes(dledger.DLedgerCheckpoint(0, 0).build())
+    units = [
+        unit
+        for files in open_store(store).consume_queues(QueueKind.SIMPLE)
+        for unit in consumequeue.UNIT.array(files.queue.pread(files.queue.stop - files.queue.start, files.queue.start))
+        if unit["size"]
+    ]
+    dispatched = max((int(unit["commitlog_offset"]) + int(unit["size"]) for unit in units), default=0)
+    keyed = max(file.end_phy_offset for file in index_files(store)) if gone != "index" else 0
+    indexed = next((row.offset + row.size for row in found if row.offset == keyed), 0)
+    assert bool(dispatched) is (gone != "consumequeue") and bool(indexed) is (gone != "index")
+    opened, verified = look(store)
+    limits = {
+        role: Recovery.of(opened, verified, RecoverOptions(role=role)).limit for role in ("dledger-group", "single")
+    }
+    assert limits == {"dledger-group": max(dispatched, indexed), "single": None}
+
+
+def index_files(store: Path) -> list[IndexFile]:
+    catalog = look(store)[1].index
+    assert catalog is not None
+    return catalog.files

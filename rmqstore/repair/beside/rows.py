@@ -21,6 +21,7 @@ from rmqstore.checks.row_faults import Row, RowFault, judge_row, parse_row
 from rmqstore.checks.rows import (
     IndexCounts,
     LogAsItIs,
+    MessageRowFacts,
     ended_halves,
     missing_halves,
     missing_index_rows,
@@ -68,21 +69,21 @@ _WAY_OUT = Text(
 _WORDS = {TIMER_FAMILY: Text("timed messages"), TRANS_FAMILY: Text("half messages"), INDEX_FAMILY: Text("the index")}
 
 
-class LogAfterRepair:
+class _WrittenLog:
     """The log as a plan leaves it, as a `LogView`."""
 
     def __init__(self, views: list[RepairedLog], start: int) -> None:
-        self._views = views
+        self.views = views
         self.start = start
         self.end = end_of(views)
 
     def writes(self, start: int, stop: int) -> bool:
         """Return whether the plan writes a byte in [start, stop)."""
-        return any(view.differs(start, stop) for view in self._views)
+        return any(view.differs(start, stop) for view in self.views)
 
     def read(self, size: int, offset: int) -> bytes:
         """Read bytes at a global offset; the result is short where the log has none."""
-        for view in self._views:
+        for view in self.views:
             if view.queue.find(offset) is not None:
                 return view.queue.pread(max(0, min(size, view.end - offset)), offset)
         return b""
@@ -112,7 +113,7 @@ def plan_message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None
         )
         return
     try:
-        work = _Rows(draft, case.verified, wanted, log)
+        work = _Rows(draft, case.verified, facts, wanted, log)
         if work.differs():
             work.write()
     except CannotRead as e:
@@ -159,11 +160,11 @@ class _Rows:
 
     draft: PlanBuilder
     verified: Verified
+    facts: MessageRowFacts
     wanted: set[str]
-    change: LogAfter
-    views: list[RepairedLog] = field(init=False)
+    log: LogAfter
     rows: MessageRows = field(init=False)
-    log: LogAfterRepair = field(init=False)
+    written: _WrittenLog = field(init=False)
     stale: frozenset[int] = frozenset()
     added: dict[str, list[tuple[bytes, bytes]]] = field(default_factory=dict)
     last_half: int = 0
@@ -172,11 +173,10 @@ class _Rows:
 
     def __post_init__(self) -> None:
         self.rows = MessageRows.open(self.draft.store)
-        self.views = self.change.as_written()
-        self.log = LogAfterRepair(self.views, self.verified.logs.min_offset)
+        self.written = _WrittenLog(self.log.as_written(), self.verified.logs.min_offset)
         if codes.RDB_STALE_HALF in self.wanted:
             found = ended_halves(self.draft.store, self.verified.logs, 0)
-            self.stale = frozenset(half for at, half in found if at < self.log.end)
+            self.stale = frozenset(half for at, half in found if at < self.written.end)
         self._add_missing()
 
     def _add_missing(self) -> None:
@@ -213,39 +213,33 @@ class _Rows:
                     elif isinstance(row, TimerRow) and row.deliver_time >= timeline:
                         first_due = row.deliver_time if first_due is None else min(first_due, row.deliver_time)
         self.positions = {family: self._new_positions(family, first_due) for family in FAMILIES}
-        facts = self.verified.rows
-        assert facts is not None
         if self.last_half:
             last = max(self.positions[TRANS_FAMILY].get(LAST_OFFSET, 0), self.last_half)
             self.positions[TRANS_FAMILY][LAST_OFFSET] = last
-        return bool(self.dropped or any(self.added.values())) or self.positions != facts.positions
+        return bool(self.dropped or any(self.added.values())) or self.positions != self.facts.positions
 
     def _stays(self, family: str, row: Row | None) -> bool:
         if row is None:
             return codes.RDB_WRONG_ROW not in self.wanted
         size = 1 if isinstance(row, IndexRow) else max(row.size, 1)
         at = row.commitlog_offset
-        if at + size > self.log.end and at >= self.log.start:
+        if at + size > self.written.end and at >= self.written.start:
             return False
         if family == TRANS_FAMILY and at in self.stale:
             return False
-        if codes.RDB_WRONG_ROW not in self.wanted and not self.log.writes(at, at + size):
+        if codes.RDB_WRONG_ROW not in self.wanted and not self.written.writes(at, at + size):
             return True
-        return judge_row(row, self.log) in (RowFault.NONE, RowFault.BEFORE)
+        return judge_row(row, self.written) in (RowFault.NONE, RowFault.BEFORE)
 
     def _known(self, family: str, key: bytes) -> int | None:
         """Return a position; None if it is missing or no valid number."""
-        facts = self.verified.rows
-        assert facts is not None
-        value = facts.positions[family].get(key)
+        value = self.facts.positions[family].get(key)
         return None if value is None or value < 0 else value
 
     def _new_positions(self, family: str, first_due: int | None) -> dict[bytes, int]:
-        facts = self.verified.rows
-        assert facts is not None
-        if not self.change.ends_earlier and self.wanted.isdisjoint((codes.RDB_POSITION, codes.RDB_NO_TIMELINE)):
-            return {key: value for key, value in facts.positions[family].items() if value is not None}
-        found = {key: self._known(family, key) for key in facts.positions[family]}
+        if not self.log.ends_earlier and self.wanted.isdisjoint((codes.RDB_POSITION, codes.RDB_NO_TIMELINE)):
+            return {key: value for key, value in self.facts.positions[family].items() if value is not None}
+        found = {key: self._known(family, key) for key in self.facts.positions[family]}
         new = {key: value for key, value in found.items() if value is not None}
         if family == TIMER_FAMILY:
             top = queue_ends(self.draft, self.verified)(TIMER_TOPIC, 0)
@@ -253,12 +247,12 @@ class _Rows:
                 new[SCAN_OFFSET] = min(new[SCAN_OFFSET], top)
             if first_due is not None and TIMELINE not in new:
                 new[TIMELINE] = max(1, first_due // _SECOND * _SECOND)
-        elif new.get(LAST_OFFSET, 0) >= self.log.end:
+        elif new.get(LAST_OFFSET, 0) >= self.written.end:
             new.pop(LAST_OFFSET, None)
-            if (last := last_record(self.views)) is not NO_RECORD:
+            if (last := last_record(self.written.views)) is not NO_RECORD:
                 new[LAST_OFFSET] = last.offset
             if LAST_TIME in new:
-                new[LAST_TIME] = min(new[LAST_TIME], self.change.last_time)
+                new[LAST_TIME] = min(new[LAST_TIME], self.log.last_time)
         return new
 
     # --- the new database -----------------------------------------------------------------------------------------
@@ -308,10 +302,8 @@ class _Rows:
                     words=_WORDS[family],
                 )
             )
-        facts = self.verified.rows
-        assert facts is not None
-        used = facts.counts.get(TRANS_FAMILY) or facts.positions.get(TRANS_FAMILY)
-        if self.change.ends_earlier and used:
+        used = self.facts.counts.get(TRANS_FAMILY) or self.facts.positions.get(TRANS_FAMILY)
+        if self.log.ends_earlier and used:
             notes.append(
                 Text(
                     "{directory}/: a half message has no row if its commit or rollback was in the part of the "

@@ -299,10 +299,10 @@ class PlanBuilder:
                 Text("move it away by hand"),
             )
 
-    def lose(self, queues: Mapping[str, int], size: int) -> None:
-        """Count messages per queue, and their bytes, that the repair loses."""
+    def lose(self, queues: Mapping[str, int], size: int = 0, unknown: int = 0) -> None:
+        """Count messages per queue, those of `unknown` queues, and their bytes, that the repair loses."""
         self.lost.update(queues)
-        self.lost_messages += sum(queues.values())
+        self.lost_messages += sum(queues.values()) + unknown
         self.lost_bytes += size
 
     def list_damaged(self, rows: Sequence[Mapping[str, Json]]) -> None:

@@ -243,7 +243,7 @@ class LogUnits:
             draft.unread.add(label)
             twice = min(odds.unread, draft.lost_by_sisters[label])
             if odds.unread > twice:
-                draft.lose({label: odds.unread - twice}, 0)
+                draft.lose({label: odds.unread - twice})
             draft.notes.append(
                 Text(
                     "{label}: {messages} in the log without a queue offset of its own: consumers do not get it",

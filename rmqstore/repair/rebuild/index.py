@@ -174,18 +174,22 @@ class IndexRebuild:
         """Yield offsets, store times (ms) and hashes of the entries of messages in [start, stop], in log order."""
         table = QueueTable()
         reader = KeyReader(table)
-        late: list[tuple[int, tuple[I64, I64, I64]]] = []
+
+        def within(offset: I64) -> Bool:
+            keep: Bool = (offset >= start) & (offset <= stop)
+            return keep
+
         kept = np.array(sorted(self.kept), dtype=np.int64)
+        kept = kept[within(kept)]
+        late = [(at, _as_stored(self.kept[at])) for at in kept.tolist()]
         for view in self.views:
             if view.end <= start or view.queue.start > stop:
                 continue
-            low, high = max(start, view.queue.start), min(stop + 1, view.end, view.queue.stop)
-            late += [(at, _as_stored(self.kept[at])) for at in kept.tolist() if low <= at < high]
             for columns in view.chunks(start=start - view.body_offset if start else 0):
                 if int(columns.offset[0]) > stop:
                     break
                 keys = reader.keys(columns, table.of(columns))
-                keep: Bool = (keys.offset >= start) & (keys.offset <= stop)
+                keep = within(keys.offset)
                 if not tag_keys:
                     keep &= keys.required
                 if len(kept):

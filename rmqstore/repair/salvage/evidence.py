@@ -195,7 +195,6 @@ def one_bit_apart(one: str, other: str) -> bool:
     return a == "\ufffd" or (ord(a) ^ ord(b)).bit_count() == 1
 
 
-_BESIDE = 4  # units of a light message queue to read on both sides
 _ROOMY = 256  # bytes that are enough for a visible filler
 _INDEX_CHUNK = 1 << 16  # index units
 SLOT, LIGHT_SLOT, SIZE, TIME = "slot", Text("light slot"), "size", "store timestamp"
@@ -499,7 +498,7 @@ class Evidence:
 
         They get its last missing queue offsets, and the others come before them, if they fit. If several queues lack
         messages, every choice is equally good for readers, because all missing messages become fillers in the same
-        damage. The preferred queue has a topic of the light queue's other messages, or else the gap that ends first.
+        damage. The preferred queue is the one whose gap ends first.
         """
         chosen, taken = self._choose_gaps(known)
         for (topic, queue_id, before, after), offsets in taken.items():
@@ -546,24 +545,12 @@ class Evidence:
         for at, gaps in sorted(around.items(), key=lambda item: item[0] in several):
             fits = [gap for gap in gaps if spare[gap] > 0 or at not in several]
             if fits:
-                topics = self._topics_beside(known.light[at]) if at in several else frozenset()
-                best = min(fits, key=lambda gap: (gap[0] not in topics, gap[3], -spare[gap], gap))
+                best = min(fits, key=lambda gap: (gap[3], -spare[gap], gap))
                 spare[best] -= 1
                 taken.setdefault(best, []).append(at)
         for offsets in taken.values():
             offsets.sort()
         return several, taken
-
-    def _topics_beside(self, light: Expected) -> frozenset[str]:
-        """Return the topics of the good messages beside this one in its light message queues."""
-        found: set[str] = set()
-        for name, number in light.slot.fan_out:
-            for beside in range(max(0, number - _BESIDE), number + _BESIDE + 1):
-                unit = self.unit(name, 0, beside)
-                message = self.logs.record(unit["commitlog_offset"], unit["size"]) if unit else None
-                if message is not None:
-                    found.add(message.topic_text)
-        return frozenset(found)
 
     # --- consume queues -------------------------------------------------------------------------------------------
 
@@ -655,13 +642,13 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> I
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT_SIZE, queue.stop // UNIT_SIZE):
         below, above = _unit_of(files, a - 1), _unit_of(files, b)
-        before = below["commitlog_offset"] if below is not None else -1
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT_SIZE, stop=b * UNIT_SIZE):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
             hit = ranges.mask(offset) & consumequeue.is_message_unit(offset, size)
+            previous = _unit_of(files, chunk.number - 1)
+            before = previous["commitlog_offset"] if previous is not None else -1
             hit &= offset != np.concatenate(([before], offset[:-1]))  # see `Evidence.unit`
-            before = int(offset[-1])
             for i in np.flatnonzero(hit).tolist():
                 number, at = chunk.number + i, int(offset[i])
                 in_order = (below is None or below["commitlog_offset"] < at) and (

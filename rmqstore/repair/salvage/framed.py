@@ -10,7 +10,7 @@ while the queue offsets in the headers do not rise; or the units on both sides a
 exactly as many records between them as queue offsets. The unit before them may also be of a lost message.
 
 On a replica, in a rebuild of one part and with `--only`, the log stays unchanged; then queues and index are rebuilt as
-if from the original records (`ProvedRecords`), so that they do not fit the damage.
+if from the original records (`FramedRecords.view`), so that they do not fit the damage.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rmqstore.repair.salvage.candidates import (
     sound_ports,
     with_tags,
 )
-from rmqstore.repair.salvage.evidence import Between, Evidence, Name, QueueSlot, fits_queue, key_of
+from rmqstore.repair.salvage.evidence import Between, Evidence, Name, QueueSlot, fits_queue
 from rmqstore.repair.salvage.places import carries_crc, framed_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined
@@ -112,6 +112,7 @@ _FLAG = codes.CL_SYSFLAG
 _HOST = codes.CL_HOST
 _PLACE = {codes.CL_HEADER, codes.CL_QUEUE_OFFSET, codes.CL_TOPIC}
 _TEXT = {codes.CL_PROPERTIES, *_PLACE}
+_SUSPICIOUS = {*_TEXT, _GAP, _FLAG, _HOST, codes.DL_BODY}
 _MOST_OF_A_GAP = 10_000
 _MOST_TAGS = 1000  # more are not flipped bits: the queue may have been built from other messages
 _LISTED = 8
@@ -227,11 +228,6 @@ class FramedRecords:
             )
         return self
 
-    def slots(self) -> frozenset[tuple[str, int, int]]:
-        """Return the slots (`QueueSlot.key`) of all corrected records: nothing lost had them."""
-        records = (parse_message(fix.new)[0] for fix in self.fixes.values() if fix.new is not None)
-        return frozenset(key_of(message) for message in records if message is not None)
-
     # --- records and their fixes ----------------------------------------------------------------------------------
 
     def _now(self, log: LogResult | None, start: int) -> tuple[bytes, Message] | None:
@@ -259,12 +255,8 @@ class FramedRecords:
         logs = self.evidence.logs
         by_name = {log.name: log for log in logs.results}
         for finding in listed:
-            whole = "fault" not in finding.facts and "cause" not in finding.facts
-            handled = finding.code in _TEXT or finding.code in (_GAP, _FLAG, _HOST)
             log = by_name.get(finding.queue)
-            if log is None or not (handled or (finding.code == codes.DL_BODY and whole)):
-                continue
-            if not logs.damaged(finding.offset):
+            if log is not None and finding.code in _SUSPICIOUS and not logs.damaged(finding.offset):
                 start = finding.offset + log.body_offset
                 out.setdefault(start, _Suspect(log, start)).findings.append(finding)
         return [out[start] for start in sorted(out)]
@@ -615,6 +607,34 @@ class FramedRecords:
             fix = self._change(log, start, new, Text("its unit's tags code proves its TAGS"), [(topic, int(queue_id))])
             fix.proofs.add(DamagedPart.TAGS)
 
+    # --- the original records, if the log stays as it is --------------------------------------------------------------
+
+    def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
+        """Return the view of a log after the steps of a draft, with the original records."""
+        proved = ((at, fix.new) for at, fix in self.fixes.items() if fix.log is log and fix.proofs)
+        return RepairedLog.of(log, end, draft, {at: new for at, new in proved if new is not None})
+
+    def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
+        """Note which messages of the views stay damaged, only once per draft."""
+        places = sorted(at for view in views for at in view.originals)
+        if not places or any(kind.fact in draft.facts for kind in _KINDS):
+            return
+        strongest = {at: next(proof for proof in _STRONGEST if proof in self.fixes[at].proofs) for at in places}
+        for kind in _KINDS:
+            found = [at for at in places if strongest[at] is kind.proof]
+            if found:
+                draft.facts[kind.fact] = list(found)
+                places_text = first_few([f"{at:,}" for at in found])
+                draft.notes.append(
+                    Text(
+                        "the messages at {places_text} have damaged {damaged} (proved by {witness}): unit and log "
+                        "are left unchanged",
+                        places_text=places_text,
+                        damaged=kind.damaged,
+                        witness=kind.witness,
+                    )
+                )
+
 
 def usable(message: Message, record: bytes) -> bool:
     """Return whether a record still has the properties that the services of its system topic require."""
@@ -674,42 +694,6 @@ _KINDS = (
 )
 _STRONGEST = (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
 """Of a record with several proofs, a plan reports the first of these."""
-
-
-class ProvedRecords:
-    """The original records of a store that units prove, for the views of its logs."""
-
-    def __init__(self, evidence: Evidence) -> None:
-        fixes = FramedRecords(evidence).solve().fixes
-        self._records = {at: fix for at, fix in fixes.items() if fix.proofs and fix.new is not None}
-
-    def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
-        """Return the view of a log after the steps of a draft, with the original records."""
-        fixes = {at: fix.new for at, fix in self._records.items() if fix.log is log and fix.new is not None}
-        return RepairedLog.of(log, end, draft, fixes)
-
-    def _strongest(self, at: int) -> DamagedPart:
-        return next(proof for proof in _STRONGEST if proof in self._records[at].proofs)
-
-    def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
-        """Note which messages of the views stay damaged, only once per draft."""
-        places = sorted(at for view in views for at in view.originals)
-        if not places or any(kind.fact in draft.facts for kind in _KINDS):
-            return
-        for kind in _KINDS:
-            found = [at for at in places if self._strongest(at) is kind.proof]
-            if found:
-                draft.facts[kind.fact] = list(found)
-                places_text = first_few([f"{at:,}" for at in found])
-                draft.notes.append(
-                    Text(
-                        "the messages at {places_text} have damaged {damaged} (proved by {witness}): unit and log "
-                        "are left unchanged",
-                        places_text=places_text,
-                        damaged=kind.damaged,
-                        witness=kind.witness,
-                    )
-                )
 
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:

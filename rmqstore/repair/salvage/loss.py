@@ -71,8 +71,7 @@ class Ledger:
     def book(self, draft: PlanBuilder) -> None:
         """Add everything to a plan."""
         loss = self.loss()
-        draft.lose(loss.queues, self.bytes)
-        draft.lost_messages += self.unknown
+        draft.lose(loss.queues, self.bytes, self.unknown)
         draft.more.update(loss.more)
         draft.notes.extend(self.notes)
 

@@ -452,12 +452,12 @@ MOST_FILLERS = 1000
 """Maximum number of visible fillers without --accept-fillers."""
 
 
-def plan_salvage(draft: PlanBuilder, evidence: Evidence, options: RecoverOptions) -> frozenset[Name]:
+def plan_salvage(draft: PlanBuilder, framed: FramedRecords, options: RecoverOptions) -> frozenset[Name]:
     """Add the steps that repair all damage before the last record that is good or can be proved.
 
     Return the queues whose consume queue must be rebuilt.
     """
-    work = Salvage(draft, evidence, options)
+    work = Salvage(draft, framed, options)
     work.run()
     return frozenset(work.steps.rebuild)
 
@@ -468,9 +468,10 @@ class Salvage:
     `refusals`: damage that is not repaired, with the option that would repair it.
     """
 
-    def __init__(self, draft: PlanBuilder, evidence: Evidence, options: RecoverOptions) -> None:
+    def __init__(self, draft: PlanBuilder, framed: FramedRecords, options: RecoverOptions) -> None:
         self.draft = draft
-        self.evidence = evidence
+        self.framed = framed
+        self.evidence = evidence = framed.evidence
         self.store = evidence.store
         self.logs = evidence.logs
         self.findings = evidence.verified.report.findings
@@ -485,11 +486,11 @@ class Salvage:
 
     def run(self) -> None:
         """Add everything to the draft."""
-        steps, evidence = self.steps, self.evidence
+        steps, evidence, framed = self.steps, self.evidence, self.framed
         damages = self._damages()
-        framed = FramedRecords(evidence).solve()
-        framed.fixes = {at: fix for at, fix in framed.fixes.items() if not self._is_link(fix.log.queue.find(at))}
-        evidence.corrected = framed.slots()
+        fixes = [fix for at, fix in framed.fixes.items() if not self._is_link(fix.log.queue.find(at))]
+        new = (parse_message(fix.new)[0] for fix in fixes if fix.new is not None)
+        evidence.corrected = frozenset(key_of(message) for message in new if message is not None)
         spans = [(d.start, d.stop) for d in damages]
         known, ranges = evidence.about(spans), OffsetRanges(spans)
         evidence.add_ends(known, ranges)
@@ -505,17 +506,17 @@ class Salvage:
                 self.refusals.append(layout.refused)
             else:
                 steps.cover(layout, numbers)
-        for fix in framed.fixes.values():
+        for fix in fixes:
             steps.fix(fix)
         self.refusals.extend(framed.refusals)
         self._blanks()
-        self._gaps(framed)
+        self._gaps()
         count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known, ranges), len(steps.unplaced))
         if self.left_missing:
             cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
             counted = {slot.key for slot in (*cells, *steps.unplaced)}
             count_missing(steps.loss, evidence, self.left_missing, counted)
-        self._tell(framed, known)
+        self._tell(known)
 
     # --- damage and layouts ---------------------------------------------------------------------------------------
 
@@ -580,7 +581,7 @@ class Salvage:
             self.draft.overwrite(file.path, at, size, Text("the size of a BLANK is the rest of its file"))
             self.steps.covered.append((finding.offset, finding.offset + records.BLANK_SIZE))
 
-    def _gaps(self, framed: FramedRecords) -> None:
+    def _gaps(self) -> None:
         """Report queue offsets without a record: a rebuilt queue would be shifted."""
         steps, shift = self.steps, self.options.allow_shift
         for slot in steps.unplaced:
@@ -593,12 +594,12 @@ class Salvage:
             (steps.notes if shift else self.draft.decisions).append(
                 text if shift else Placed("{text}; {hint}", text=text, hint=hint)
             )
-        steps.rebuild.update(framed.torn)
-        (steps.notes if shift else self.refusals).extend(framed.gaps)
+        steps.rebuild.update(self.framed.torn)
+        (steps.notes if shift else self.refusals).extend(self.framed.gaps)
 
     # --- what a plan says of it -----------------------------------------------------------------------------------
 
-    def _tell(self, framed: FramedRecords, known: Known) -> None:
+    def _tell(self, known: Known) -> None:
         """Add what is lost, and what the operator must know and decide."""
         steps, draft = self.steps, self.draft
         visible = sorted((f for f in steps.fillers if f.kind == "visible"), key=lambda f: f.offset)
@@ -628,7 +629,7 @@ class Salvage:
         draft.list_damaged(steps.damaged)
         if steps.given_up:
             draft.more["good_messages_given_up"] = steps.given_up
-        draft.unproved.update(code for _, code in framed.left)
-        draft.lost_by_sisters.update(framed.lost_by_sisters(known.between))
+        draft.unproved.update(code for _, code in self.framed.left)
+        draft.lost_by_sisters.update(self.framed.lost_by_sisters(known.between))
         seen = Counter(group for filler in visible for group in filler.groups)
         draft.more["groups_that_will_see_them"] = dict(sorted(seen.items()))

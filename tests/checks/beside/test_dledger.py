@@ -257,6 +257,17 @@ def test_parts_merge_to_the_whole() -> None:
     assert whole.entries == 553
 
 
+def test_a_thousand_gaps_are_kept() -> None:
+    merged = EntryTally()
+    for number in range(1200):  # between any two parts, an index is missing
+        at = number * 100
+        merged.merge(EntryTally(1, at, at + 100, 2 * number, 2 * number, 1, 1))
+    assert [gap.at for gap in merged.gaps] == [(number + 1) * 100 for number in range(1000)]
+    both = EntryTally(1, 0, 100, 0, 0, 1, 1)
+    both.merge(merged)
+    assert len(both.gaps) == 1000 and both.entries == 1201
+
+
 def test_data_elsewhere_is_requested_and_found_with_the_configuration(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     place = store.parent / "data"

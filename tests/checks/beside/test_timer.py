@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from rmqstore.checks.beside.compaction import check_compaction
-from rmqstore.checks.beside.timer import LogRange, TimerFacts, check_timer, judge
+from rmqstore.checks.beside.timer import LogRange, TimerFacts, check_lost_timer, check_timer, judge, next_to_enqueue
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue, timer
+from rmqstore.formats.properties import parse_properties
 from tests.checks.sound import located, opened, queue_range
 from tests.damage import copy_span, cut, flip, garble, grow, overwrite, zero
+from tests.repair.salvaging import rows
 from tests.stores import STORES, unpack
 
 Copy = Callable[[str], Path]
@@ -184,6 +188,63 @@ def test_messages_that_wait_after_the_next_start_are_counted(name: str, waiting:
     store = opened(name)
     judged = judge(store, store.timer_log) if store.timer_log is not None else None
     assert (judged.waiting if judged is not None else None) == waiting
+
+
+def timed(store: Path) -> list[tuple[int, int]]:
+    """Return (global offset, due time in ms) of the messages that the units of the timer log of a store name."""
+    raw = (store / "timerlog" / LOG).read_bytes()
+    units = [timer.LOG_UNIT.parse(raw, at) for at in range(0, END, 52)]
+    return [(unit["commitlog_offset"], unit["write_time"] + unit["delayed_time"]) for unit in units]
+
+
+def test_zeros_of_timercheck_deliver_again_what_was_due(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-formats")
+    path, units = store / "config" / "timercheck", timed(store)
+    due = sorted({time for _, time in units})
+    overwrite(path, 0, bytes(8))
+    for late in (due[3], due[3] + 1):
+        findings, _ = check(open_store(store), LogRange(0, 1 << 40, 0, late + 15_000))
+        (found,) = [f for f in findings.listed if f.facts.get("reason") == "zero"]
+        assert (found.code, found.facts["field"]) == ("TM-CHECK", "last_read_time")
+        assert found.facts["delivered_again"] == sum(time < late for _, time in units)
+
+
+def test_a_zero_offset_of_the_master_enqueues_again_what_is_due_after_the_read_time(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-formats")
+    path, units = store / "config" / "timercheck", timed(store)
+    read = sorted(time for _, time in units)[40]
+    overwrite(path, 0, read.to_bytes(8, "big"))
+    overwrite(path, 24, bytes(8))
+    oldest = next(row for row in rows(store) if row.slot == ("rmq_sys_wheel_timer", 0, 0))
+    told = []
+    for stored in (oldest.message.store_timestamp, oldest.message.store_timestamp + 1):
+        findings, _ = check(open_store(store), LogRange(0, 1 << 40, 0, stored + 15_000))
+        told.append([f.facts["delivered_again"] for f in findings.listed if f.facts.get("reason") == "zero"])
+    assert told == [[], [sum(time >= read and at >= oldest.offset for at, time in units)]]
+    assert min(at for at, _ in units) == oldest.offset and told[1] != [len(units)]
+
+
+def test_timed_messages_that_were_due_are_delivered_again_without_timer_log_and_timercheck(store_copy: Copy) -> None:
+    store = store_copy("5.4.0-formats")
+    (store / "config" / "timercheck").unlink()
+    shutil.rmtree(store / "timerlog")
+    found = [parse_properties(row.message.properties) for row in rows(store) if row.slot[0] == "rmq_sys_wheel_timer"]
+    due = sorted(int(one["TIMER_OUT_MS"]) for one in found if "TIMER_DEL_UNIQKEY" not in one)
+    conf = BrokerConfig({"timerWheelEnable": "true"})
+    for late in (due[3], due[3] + 1):
+        findings, opened = Findings(), open_store(store, conf)
+        log = LogRange(0, 1 << 40, 0, late + 2000)
+        check_lost_timer(opened, log, TimerFacts(), partial(queue_range, opened), findings)
+        (finding,) = findings.listed
+        assert finding.code == "TM-MISSING"
+        assert finding.facts == {"in_timer_queue": len(found), "delivered_again": sum(time < late for time in due)}
+
+
+def test_the_next_message_to_enqueue_follows_the_last_whole_unit(store_copy: Copy) -> None:
+    store = open_store(store_copy("5.4.0-formats"))
+    assert store.timer_log is not None
+    ends = (0, 51, 52, 103, 104, END, None)
+    assert [next_to_enqueue(store, store.timer_log, end) for end in ends] == [None, None, 1, 1, 2, UNITS, UNITS]
 
 
 @pytest.mark.parametrize("part", ["timerlog", "timerwheel", "config/timercheck"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.beside.timer import check_timer, judge, precision, read_wheel
+from rmqstore.checks.beside.timer import LogRange, check_timer, judge, precision, read_wheel
 from rmqstore.checks.problems.report import Findings
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -213,3 +214,18 @@ def test_a_wheel_that_is_gone_is_made_again(made: Timer) -> None:
     assert (again["first_pos"][slots] == whole["first_pos"][slots]).all()
     assert (again["num"][slots] == 3).all()
     assert made.found() == {}
+
+
+def test_a_read_time_in_the_future_skips_what_is_due_until_then(made: Timer) -> None:
+    since = round(time.time() * 1000) + 100_000
+    until = since + 10_000
+    for k, due in enumerate((since, since + 1, until - 1, until)):
+        overwrite(
+            made.root / "timerlog" / f"{0:020d}", k * 52 + timer.LOG_UNIT.at("write_time"), due.to_bytes(8, "big")
+        )
+        overwrite(made.root / "timerlog" / f"{0:020d}", k * 52 + timer.LOG_UNIT.at("delayed_time"), bytes(4))
+    made.check(read=until)
+    findings = Findings()
+    check_timer(open_store(made.root), LogRange(0, 1 << 40, since), findings)
+    (found,) = [f for f in findings.listed if f.code == "TM-CHECK"]
+    assert (found.facts["reason"], found.facts["messages"]) == ("in the future", 2)

@@ -100,6 +100,33 @@ def test_units_behind_a_lost_one_are_shifted(store: Path) -> None:
     assert (found["queue_offset"], found["stands_at"], found["units"]) == (226, 225, 224)
 
 
+def test_each_group_of_units_out_of_order_is_a_finding(store: Path) -> None:
+    queue = queue_of(store)
+    old = [queue.read(i) for i in range(450)]
+    places = {100: 102, 101: 100, 102: 101, 200: 201, 201: 200, 202: 203, 203: 202}
+    for place, number in places.items():
+        queue.write(place, unit(*old[number]))
+    found = look(store, parallel=True).findings.listed
+    assert [(f.code, f.facts["queue_offset"], f.facts["units"]) for f in found] == [
+        ("CQ-OUT-OF-ORDER", 100, 3),
+        ("CQ-OUT-OF-ORDER", 200, 2),
+        ("CQ-OUT-OF-ORDER", 202, 2),
+    ]
+
+
+def test_shifted_units_right_after_swapped_ones_are_a_finding_of_their_own(store: Path) -> None:
+    queue = queue_of(store)
+    old = [queue.read(i) for i in range(450)]
+    for place, number in {225: 226, 226: 225, **{place: place + 1 for place in range(227, 449)}}.items():
+        queue.write(place, unit(*old[number]))
+    queue.zero(449)
+    found = [f for f in look(store, parallel=True).findings.listed if f.code != "CQ-MISSING-UNIT"]
+    assert [(f.code, f.facts["queue_offset"], f.facts["units"]) for f in found] == [
+        ("CQ-OUT-OF-ORDER", 225, 2),
+        ("CQ-SHIFTED", 228, 222),
+    ]
+
+
 # --- the end --------------------------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rmqstore.brokers.forecast import StartOptions
@@ -12,9 +13,10 @@ from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, StoreKind, open_store
-from rmqstore.repair.rebuild.unit_buffer import KeptUnits
+from rmqstore.repair.rebuild.unit_buffer import KeptUnits, UnitBuffer
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from tests import damage
 from tests.cases.case import locate_record
 from tests.stores import BROKER_STORES, VERSIONS, copy_store, unpack, write_broker_conf
@@ -152,3 +154,24 @@ def test_the_forecast_uses_the_kept_units(tmp_path: Path, monkeypatch: pytest.Mo
     units = sum(count for _, _, count, _ in kept.units.segments()) if isinstance(kept.units, KeptUnits) else 0
     assert sum(forecast.redispatched.values()) == units > 0
     assert not list(opened.queue_directories(QueueKind.SIMPLE))
+
+
+def test_messages_after_the_limit_get_no_unit_yet_and_are_counted() -> None:
+    names = [("T", 0), ("T", 1), ("U", 0)]
+    columns = {  # queue, queue offset, offset, size: the first two end at the limit, the others after it
+        "number": [0, 1, 1, 1, 2],
+        "queue_offset": [7, 3, 4, 5, 0],
+        "offset": [100, 150, 101, 200, 300],
+        "size": [100, 50, 100, 10, 10],
+        "tags": [0] * 5,
+        "time": [0] * 5,
+    }
+    arrays = {name: np.array(values, dtype=np.int64) for name, values in columns.items()}
+    buffer = UnitBuffer(frozenset(names[:2]), {}, limit=200)
+    buffer.rows(names, DispatchedRows(**arrays))
+    buffer.batch(("T", 1), BatchRow(150, 50, 0, 0, 9, 3))
+    buffer.batch(("T", 1), BatchRow(151, 50, 0, 0, 12, 4))
+    buffer.flush()
+    assert {name: queue.ranges() for name, queue in buffer.queues.items()} == {("T", 0): [(7, 8)], ("T", 1): [(3, 4)]}
+    assert [row.base for row in buffer.queues["T", 1].batches] == [9]
+    assert buffer.later == {("T", 1): 2 + 4}

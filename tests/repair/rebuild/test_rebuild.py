@@ -279,3 +279,20 @@ def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_
     done = run_json("recover", str(store), "--apply", exit_code=1)
     assert (done["applied"], done["loss"]["messages"]) == (True, 1)  # type: ignore[index]
     assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(("by", "kept"), [(-60_000, False), (-59_000, True), (1_000, True), (1_001, False)])
+def test_a_due_time_of_another_delay_table_stays(by: int, kept: bool, tmp_path: Path) -> None:
+    """A message of level 5 (a minute) is never due before it was stored, and all delays are whole seconds."""
+    store = copy_store("5.4.0-formats", tmp_path)
+    queue = ("SCHEDULE_TOPIC_XXXX", 4)
+    path = store / "consumequeue" / queue[0] / str(queue[1]) / f"{0:020}"
+    raw = path.read_bytes()
+    due = consumequeue.UNIT.parse(raw, consumequeue.UNIT.size)["tags_code"]
+    damage.overwrite(path, consumequeue.UNIT.size + consumequeue.UNIT.at("tags_code"), (due + by).to_bytes(8, "big"))
+    settings = {"messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"}
+    plan = rebuild_of(store, settings=settings, queues=frozenset({queue}))
+    apply(plan, force_digest=plan.digest)
+    assert consumequeue.UNIT.parse(path.read_bytes(), consumequeue.UNIT.size)["tags_code"] == (
+        due + by if kept else due
+    )

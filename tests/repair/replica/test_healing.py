@@ -17,7 +17,8 @@ from rmqstore.formats import dledger
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.replica.heal import find_offers
-from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.replica.replica import Replica, open_replica
+from rmqstore.repair.replica.sources import HealOptions, find_places
 from tests import damage
 from tests.command import run, run_json
 from tests.planning import look, report_of
@@ -295,6 +296,27 @@ def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
     journal.apply(plan)
     assert log_files(store) == whole
     assert not problem_counts(report_of(store))
+
+
+def test_what_is_before_the_first_file_begins_where_a_file_of_the_store_can(tmp_path: Path) -> None:
+    store, replica = copy_store("4.9.7-clean", tmp_path / "a"), copy_store("4.9.7-clean", tmp_path / "b")
+    size = (store / "commitlog" / f"{0:020}").stat().st_size
+    for path in sorted((replica / "commitlog").iterdir()):  # the same log in files of half the size
+        raw, start = path.read_bytes(), int(path.name)
+        path.write_bytes(raw[: size // 2])
+        path.with_name(f"{start + size // 2:020}").write_bytes(raw[size // 2 :])
+    (store / "commitlog" / f"{0:020}").unlink()
+    opened, verified = look(store)
+    (log,) = verified.logs.results
+
+    def before() -> list[tuple[int, int]]:
+        halves = open_replica(replica, {"mappedFileSizeCommitLog": str(size // 2)})
+        places = find_places(opened, verified, log, [halves], HealOptions(extend=True))
+        return [(place.start, place.stop) for place in places if place.start < log.queue.start]
+
+    assert before() == [(0, size)]
+    (replica / "commitlog" / f"{0:020}").unlink()
+    assert before() == []
 
 
 @pytest.mark.quick_rows(2)

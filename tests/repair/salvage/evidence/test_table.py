@@ -67,6 +67,35 @@ def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> No
     assert (known.at, known.between) == ({row.offset: Expected(slot, row.offset, row.size)}, [])
 
 
+@pytest.mark.parametrize(("number", "points_to"), [(5, 8), (5, 2), (8, 5), (2, 5)])
+def test_unit_out_of_order_proves_nothing(number: int, points_to: int, tmp_path: Path) -> None:
+    """The record at `points_to` is damaged, and the unit of another lost message of its queue points there."""
+    store = copy_store(STORE, tmp_path)
+    records = busy(store)
+    for lost in (number, points_to):
+        damage.garble(records[lost].path, records[lost].at, records[lost].size)
+    topic, queue_id, _ = records[number].slot
+    queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    raw = queue.read_bytes()
+    at = points_to * UNIT.size
+    damage.overwrite(queue, number * UNIT.size, raw[at : at + UNIT.size])
+    exact = [row.value for row in evidence_of(store).rows if row.exact and row.field == SLOT]
+    assert [(slot.queue_offset, slot.topic, slot.queue_id) for slot in exact] == [(points_to, topic, queue_id)]
+
+
+def test_unit_that_repeats_the_one_before_proves_nothing(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    records = busy(store)
+    for row in records[5:7]:
+        damage.garble(row.path, row.at, row.size)
+    topic, queue_id, _ = records[5].slot
+    queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
+    raw = queue.read_bytes()
+    damage.overwrite(queue, 6 * UNIT.size, raw[5 * UNIT.size : 6 * UNIT.size])
+    exact = [row.value.queue_offset for row in evidence_of(store).rows if row.exact and row.field == SLOT]
+    assert exact == [5]
+
+
 def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     row = busy(store)[5]
