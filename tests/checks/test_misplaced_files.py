@@ -159,16 +159,19 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
     assert not any("right name" in text.partition(".")[0] for text in notes)  # no file is renamed
 
 
-def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_right_one(store_copy: Copy) -> None:
+@pytest.mark.parametrize("lost", [9, 0])
+def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_right_one(
+    lost: int, store_copy: Copy
+) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
-    shutil.copy(log / name(3), log / name(9))
+    shutil.copy(log / name(3), log / name(lost))
     (log / name(3)).rename(log / name(12))
     found = look(store)
     assert goes(found) == {name(12): name(3)}
-    assert stays(found) == {name(9): "another file with the same bytes gets this name"}
+    assert stays(found) == {name(lost): "another file with the same bytes gets this name"}
     notes = plan_of(store).notes
-    assert any(f"If a backup or replica has the right {name(9)}, restore it" in note for note in notes)
+    assert any(f"If a backup or replica has the right {name(lost)}, restore it" in note for note in notes)
     assert any(note.startswith("1 log file gets its right name, content unchanged") for note in notes)
     assert not any("gets its right name" in note and "log files get" in note for note in notes)
 
