@@ -104,3 +104,25 @@ def index_files(store: Path) -> list[IndexFile]:
     catalog = look(store)[1].index
     assert catalog is not None
     return catalog.files
+
+
+def test_queues_of_another_store_are_compared_as_a_whole(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for path in (store / "consumequeue").rglob("0*"):
+        if path.is_file():
+            raw = bytearray(path.read_bytes())
+            units = consumequeue.UNIT.array(raw)
+            units["commitlog_offset"][units["size"] > 0] += 7
+            path.write_bytes(raw)
+    opened, verified = look(store)
+    assert "CQ-FOREIGN" in verified.report.findings.counts
+    plan = plan_recovery(opened, verified)
+    touched = {tuple(step.path.split("/")[1:3]) for step in plan.steps if step.path.startswith("consumequeue/")}
+    assert touched == {(topic, str(queue_id)) for topic, queue_id in verified.logs.queues}
+    assert plan.decisions
+
+
+def test_queues_behind_the_log_alone_are_left_to_the_broker(tmp_path: Path) -> None:
+    opened, verified = look(copy_store("5.4.0-killed", tmp_path))
+    assert any(part.missing for part in verified.logs.queues.values())
+    assert not any(step.path.startswith("consumequeue/") for step in plan_recovery(opened, verified).steps)

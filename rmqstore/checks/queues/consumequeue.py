@@ -319,7 +319,7 @@ class QueueCheck:
         while i < len(stretches):
             low, high, j = stretches[i].start, stretches[i].stop, i + 1
             while j < len(stretches) and stretches[j].start < high:  # queue offsets increase, but units do not
-                low, high = min(low, stretches[j].start), max(high, stretches[j].stop)
+                low = min(low, stretches[j].start)
                 j += 1
             if j > i + 1:
                 self._add(codes.CQ_OUT_OF_ORDER, low, high - low, {"queue_offset": low, "units": high - low})

@@ -212,16 +212,15 @@ def test_zeros_of_timercheck_deliver_again_what_was_due(store_copy: Copy) -> Non
 def test_a_zero_offset_of_the_master_enqueues_again_what_is_due_after_the_read_time(store_copy: Copy) -> None:
     store = store_copy("5.4.0-formats")
     path, units = store / "config" / "timercheck", timed(store)
-    read = sorted(time for _, time in units)[40]
+    oldest = next(row for row in rows(store) if row.slot == ("rmq_sys_wheel_timer", 0, 0))
+    read = dict(units)[oldest.offset]
     overwrite(path, 0, read.to_bytes(8, "big"))
     overwrite(path, 24, bytes(8))
-    oldest = next(row for row in rows(store) if row.slot == ("rmq_sys_wheel_timer", 0, 0))
     told = []
     for stored in (oldest.message.store_timestamp, oldest.message.store_timestamp + 1):
         findings, _ = check(open_store(store), LogRange(0, 1 << 40, 0, stored + 15_000))
         told.append([f.facts["delivered_again"] for f in findings.listed if f.facts.get("reason") == "zero"])
     assert told == [[], [sum(time >= read and at >= oldest.offset for at, time in units)]]
-    assert min(at for at, _ in units) == oldest.offset and told[1] != [len(units)]
 
 
 def test_timed_messages_that_were_due_are_delivered_again_without_timer_log_and_timercheck(store_copy: Copy) -> None:
