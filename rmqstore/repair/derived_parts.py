@@ -78,7 +78,7 @@ def plan_rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) ->
     """The RocksDB beside queues in files: it gets the same rows, or a note says that it stays."""
     if not case.store.rocksdb_beside:
         return
-    changed = log.renamed or any(step.path.startswith("consumequeue/") for step in draft.steps)
+    changed = log.touched or any(step.path.startswith("consumequeue/") for step in draft.steps)
     damaged = case.verified.damaged_rows and case.options.wants_area(Area.QUEUE, Area.DIRECTORY)
     fits = False
     if case.results and (changed or damaged or _has_problems_in_rows(case)):
@@ -99,7 +99,7 @@ def _choices(case: Recovery) -> RebuildChoices:
 
 def _rows_are_due(case: Recovery, log: LogAfter) -> bool:
     """Return whether the log changes, or rows do not fit it; all rows are compared then."""
-    if log.renamed or log.cut is not None or log.queues:
+    if log.touched or log.cut is not None or log.queues:
         return True
     if not case.options.wants_area(*_QUEUES, Area.DIRECTORY):
         return False
@@ -122,7 +122,7 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     after = codes.CQ_BEHIND in case.options.only or (
         codes.DL_COMMITTED in case.counts and case.options.wants(codes.DL_COMMITTED)
     )
-    if due or log.renamed or after or _start_leaves_gaps(case):
+    if due or log.touched or after or _start_leaves_gaps(case):
         due |= {name for name, part in case.verified.logs.queues.items() if part.missing}
     return due
 

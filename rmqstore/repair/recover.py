@@ -91,7 +91,7 @@ def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | No
             refuse_rows(case.store)
         for part in DERIVED:
             part(case, draft, log)
-        if log.renamed and not options.strategy:
+        if log.touched and not options.strategy:
             draft.notes[:0] = case.choice.notes
     return _finished(case, draft)
 

@@ -87,7 +87,7 @@ class LogAfter:
 
     `logs`: the views of each log. `queues`: as in `LogEnds`. `cut`: where `truncate` ended the log. `ends_earlier`: it
     ends before records that it had, now or before the damage. `lost_from`: where it ends if queues, and possibly
-    consumers, had messages after that; otherwise None. `renamed`: steps change its files, or only their names;
+    consumers, had messages after that; otherwise None. `touched`: steps change its files, or only their names;
     `written`: they change its bytes. `last_time`: its latest store time (ms), 0 without a message.
     """
 
@@ -96,7 +96,7 @@ class LogAfter:
     cut: int | None
     ends_earlier: bool
     lost_from: int | None
-    renamed: bool
+    touched: bool
     written: bool
     last_time: int
 
@@ -115,7 +115,7 @@ class LogAfter:
             cut=planned.cut,
             ends_earlier=planned.cut is not None or planned.drops_records or shrank,
             lost_from=end_of(logs) if shrank else planned.cut,
-            renamed=bool(in_log),
+            touched=bool(in_log),
             written=written,
             last_time=_last_time(case, [log.as_written() for log in logs], changed=written or planned.cut is not None),
         )
