@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import orjson
 import pytest
 
-from rmqstore.cli.lang import lookup
+from rmqstore.cli.lang import catalogue, lookup
 from rmqstore.texts import Joined, Placed, Text, joined, many
 
 CUT = Text("would cut {messages} of {queue}", messages=many(1225, "message"), queue="Order/0")
@@ -78,3 +79,37 @@ def test_chinese_sentences_have_no_space_between_them() -> None:
     words = lookup.in_chinese(joined([first, second], " "))
     assert "。" in words[:-1]
     assert "。 " not in words
+
+
+_MEASURES = {"bytes", "hours", "minutes", "seconds", "days"}
+"""Units of sizes, limits and times, of which there is never one."""
+_NEVER_ONE = {
+    "Up to {several} files share a row.",
+    "note: only the first {rows:,} rows; --output DIR writes all of them as Parquet",
+    "{label}: the view findings has only the first {count:,} findings",
+    "{name}: a broker takes {rounds} of {batch} files, {apart} apart",
+    "{need} of {nodes} nodes",
+    "{path} has {length} bytes, but {slots} slots and {units} units need {size}",
+    "{problems} of {count} kinds found.",
+    "{reason}; {nodes} nodes decide by majority",
+    "{slots:,} slots and {units:,} units",
+    "{log} offsets {start:,} to {stop:,}",  # the name of a log
+    # the source has another text for one of them
+    "the log contains none of the {units:,} messages in the consume queues",
+    "the {messages:,} messages of {queues} all have queue offset 0, as written with duplicationEnable=true: consumers "
+    "get one message of such a queue, even after this repair; `rmqstore export` returns all of them",
+    "{count:,} deleted topics",
+    "{count:,} log files get their right names",
+}
+
+
+def test_no_text_says_one_messages() -> None:
+    """What is counted is a value made with `many`, so that one thing is not called "1 units"."""
+    entries = list(catalogue.read())
+    pairs = ((entry.english.split(), entry.plural.split()) for entry in entries if entry.plural)
+    things = {b for one, several in pairs for a, b in zip(one, several, strict=False) if b in (f"{a}s", f"{a[:-1]}ies")}
+    assert {"messages", "units", "entries"} <= things
+    words = "|".join(sorted(things - _MEASURES))
+    counted = re.compile(rf"\{{\w+(:,)?\}} (more |lost |good |damaged |log |queue |deleted )?({words})\b")
+    found = {entry.english for entry in entries if not entry.plural and counted.search(entry.english)}
+    assert found == _NEVER_ONE

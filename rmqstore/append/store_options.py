@@ -40,7 +40,7 @@ from rmqstore.formats.properties import (
     parse_properties,
 )
 from rmqstore.scan.units import last_nonzero
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,9 +227,9 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
         reason = Text("{root} has the log of DLedger member {id}, not of {own}", root=root, id=written, own=own)
         raise Refused(reason, Text("give its own self id"))
     if legacy.files:
-        plain = Text("{root} is a plain store with {count} log files; DLedger would start at 0, over them")
+        plain = Text("{root} is a plain store with {count}; DLedger would start at 0, over them")
         raise Refused(
-            plain.format(root=root, count=len(legacy.files)),
+            plain.format(root=root, count=many(len(legacy.files), "log file")),
             Text("open it without a self id, or run `rmqstore migrate-to-dledger` first"),
         )
 

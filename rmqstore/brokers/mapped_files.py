@@ -155,7 +155,11 @@ def _misfit(entry: DirEntry, file_size: int) -> Text:
         return Text("stray directory {path}", path=entry.path)
     if java_long(entry.path.name) is None:
         return Text("stray file {path}", path=entry.path)
-    return Text("{path} has {length} bytes instead of {size}", path=entry.path, length=entry.length, size=file_size)
+    one, several = (
+        Text("{path} has {length} byte instead of {size}"),
+        Text("{path} has {length} bytes instead of {size}"),
+    )
+    return (one if entry.length == 1 else several).format(path=entry.path, length=entry.length, size=file_size)
 
 
 def java_long(name: str) -> int | None:

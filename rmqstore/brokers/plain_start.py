@@ -38,7 +38,7 @@ from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkp
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 if TYPE_CHECKING:
     from rmqstore.brokers.rocksdb import RocksDBAtStart
@@ -199,8 +199,8 @@ class PlainStart:
         self.deleted.extend(loaded.deleted)
         if loaded.ignored:
             names = ", ".join(p.name for p in loaded.ignored[:3])
-            words = Text("{count} entries of commitlog/ are not loaded, starting with {names}")
-            self.notes.append(words.format(count=len(loaded.ignored), names=names))
+            words = Text("does not load {entries} of commitlog/, starting with {names}")
+            self.notes.append(words.format(entries=many(len(loaded.ignored), "entry", "entries"), names=names))
         if loaded.obstacle is not None:
             return loaded.obstacle
         self.log.files.extend(loaded.files)
@@ -444,7 +444,7 @@ class PlainStart:
         self.lost = self.reader.losses(stop, keep)
         if self.walk.half_accepted:
             self.notes.append(
-                Text("{count} records with inconsistent lengths are accepted", count=self.walk.half_accepted)
+                Text("accepts {count} with inconsistent lengths", count=many(self.walk.half_accepted, "record"))
             )
         if self.rules.max_cq_after_dispatch:
             max_cq = self.queues.max_address()

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 _SUBJECT = "RocketMQ {version} "
 _TOPICS = re.compile(r" of [0-9,]+ topics?\b")  # named only if every record was read
+_FORGOTTEN_TOPICS = (codes.CFG_LOST_TOPICS, codes.CFG_UNSTORED_TOPICS, codes.CFG_UNKNOWN_TOPICS)
 _NO_DLEDGER = Text("would not read the DLedger log: DLedger mode came with 4.5.1")
 
 
@@ -367,7 +368,7 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
     report, misplaced = verified.report, verified.misplaced
     exceptions = ""
     if forecast.starts:
-        exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report)
+        exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report) + _forgotten(report)
         exceptions += rights_words(report.findings)
     newer = newer_formats(store, report, forecast) if forecast.starts else []
     unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
@@ -522,6 +523,20 @@ def _not_here(report: Report) -> str:
                 "{words}, but {are} {where}", words=words, are=many(count, "message is", "messages are"), where=where
             )
     return words or _later_messages(listed)
+
+
+def _forgotten(report: Report) -> str:
+    """Return the end of the verdict about topics and progress that the broker will not know."""
+    listed = report.findings.listed
+    files = [f.file for f in listed if f.code == codes.CFG_UNREADABLE]
+    topics = sum(int(f.facts["count"] or 0) for f in listed if f.code in _FORGOTTEN_TOPICS)
+    groups = sum(int(f.facts["count"] or 0) for f in listed if f.code == codes.CFG_NO_OFFSETS)
+    parts: list[str] = [Text("it reads nothing from {files}", files=joined(files))] if files else []
+    if topics:
+        parts.append(Text("it does not know {topics}", topics=many(topics, "topic")))
+    if groups:
+        parts.append(many(groups, "consumer group starts over", "consumer groups start over"))
+    return Text(", but {parts}", parts=joined(parts, ", and ")) if parts else ""
 
 
 def _later_messages(listed: list[Finding]) -> str:

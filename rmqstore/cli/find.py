@@ -155,8 +155,8 @@ def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
     if not (answer.found or answer.lost or answer.traces) and (out.as_json or not texts):
         out.note(Text("nothing found for {texts}", texts=joined(texts)) if texts else Text("nothing found"))
     if answer.more:
-        words = Text("note: only the first {count:,} messages: --limit shows more, --topic and --since narrow it")
-        out.note(words.format(count=len(answer.found)))
+        words = Text("note: only the first {messages}: --limit shows more, --topic and --since narrow it")
+        out.note(words.format(messages=many(len(answer.found), "message")))
     if answer.open_texts:
         out.note(Text("note: the log was not searched for {texts}", texts=joined(answer.open_texts)))
     if answer.searched == "time":
@@ -297,7 +297,8 @@ def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
     yield detail(Text("queue entry"), _queue_entry(story.status))
     yield detail(Text("index"), _index(story.main, story.status))
     if story.is_for_consumers:
-        yield from _consumers(story.main, story.status)
+        for line in _consumers(story.main, story.status):
+            yield from wrapped(line, width, then=" " * 15)
     if body.style:
         yield from _body(story.main, body)
 
@@ -330,8 +331,12 @@ def _ending(story: Story) -> str:
     if story.main.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         if story.ending == "overdue":
             return Text("{arrived}, but overdue: it was due at {due} and is not delivered", arrived=arrived, due=due)
-        if due:
-            return Text("{arrived}, due at {due}, not delivered yet", arrived=arrived, due=due)
+        if story.due is not None:
+            coming, past = (
+                Text("{arrived}, due at {due}, not delivered yet"),
+                Text("{arrived}, due since {due}, not delivered yet"),
+            )
+            return (past if _is_past(story.due) else coming).format(arrived=arrived, due=due)
         return Text("{arrived}, not delivered yet", arrived=arrived)
     if story.status.record != "sound":
         return Text("{arrived}, but damaged: {fault}", arrived=arrived, fault=in_words(story.status.record))
@@ -350,7 +355,7 @@ def _readers(story: Story) -> Iterator[str]:
         yield Text("sent back by {groups}{times}", groups=_groups(sent_back), times=times)
         if story.due is not None:
             overdue, coming = Text("the next retry overdue since {due}"), Text("the next retry due at {due}")
-            words = overdue if story.ending == "overdue" else coming
+            words = overdue if story.ending == "overdue" or _is_past(story.due) else coming
             yield words.format(due=time_text(story.due, exact=True))
     yield from _pop_readers(story)
     if past:
@@ -379,18 +384,22 @@ def _pop_readers(story: Story) -> Iterator[str]:
         if state is PopState.ACKNOWLEDGED:
             yield Text("acknowledged by {names}{retries}", names=names, retries=retries)
         elif state is PopState.INVISIBLE:
-            yield Text(
-                "received by {names} and not acknowledged{retries}: delivered again at {when}",
-                names=names,
-                retries=retries,
-                when=time_text(max(p.visible_time for p in found), exact=True),
-            )
+            when = max(p.visible_time for p in found)
+            coming = Text("received by {names} and not acknowledged{retries}: delivered again at {when}")
+            past = Text("received by {names} and not acknowledged{retries}: to be delivered again since {when}")
+            words = past if _is_past(when) else coming
+            yield words.format(names=names, retries=retries, when=time_text(when, exact=True))
         elif state is PopState.RETURNED:
             yield Text(
                 "not acknowledged in time by {names}: back in the retry topic{retries}", names=names, retries=retries
             )
         else:
             yield Text("received by {names}: the store does not tell whether it was acknowledged", names=names)
+
+
+def _is_past(moment: int) -> bool:
+    """Whether a moment (ms) has passed: nothing becomes due while no broker runs, and the answer says so."""
+    return moment < time.time() * 1000
 
 
 def _groups(names: Iterable[str]) -> str:
@@ -414,7 +423,7 @@ def _event(event: Event, width: int) -> Iterator[str]:
     if columns(lines[0]) > width:
         lines = [when, joined((where, log), "  ")]
         if columns(lines[1]) + 15 > width:
-            lines[1] = log
+            lines[1:] = [where, log]
     yield lines[0]
     yield from (Placed("{indent}{line}", indent=" " * 15, line=line) for line in lines[1:])
 
@@ -516,7 +525,9 @@ def _pop_words(found: Popped) -> str:
         return Text("has acknowledged it")
     if found.state is PopState.INVISIBLE:
         time = time_text(found.visible_time, exact=True)
-        return Text("has received it, not acknowledged it, and gets it again at {time}", time=time)
+        coming = Text("has received it, not acknowledged it, and gets it again at {time}")
+        past = Text("has received it, not acknowledged it, and is to get it again since {time}")
+        return (past if _is_past(found.visible_time) else coming).format(time=time)
     if found.state is PopState.RETURNED:
         return Text("has not acknowledged it in time: it is in the group's retry topic")
     return Text("has received it; the store does not tell whether it has acknowledged it")

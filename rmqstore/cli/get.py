@@ -288,7 +288,7 @@ def body_lines(
     """
     shown = next((name for name in ("body", "body_base64", "body_hex") if name in row), None)
     packed = Text(" as stored, compressed") if compressed else ""
-    yield Text("  body ({length:,} bytes{packed})", length=length, packed=packed)
+    yield Text("  body ({length}{packed})", length=many(length, "byte"), packed=packed)
     if "body_error" in row:
         yield Text("    cannot be decompressed: {error}", error=row["body_error"])
     if shown is None:

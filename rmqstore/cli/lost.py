@@ -153,6 +153,7 @@ def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[
 
 
 _SHOWN = 100
+_LINES = 8  # numbers of lines that are named
 _LARGEST_LIST = 256 << 20
 Row = tuple["LostMessage", tuple[str, ...]]
 
@@ -218,7 +219,8 @@ class LostOptions:
     "--expected",
     type=FILE,
     metavar="FILE",
-    help="What became of each message of FILE: an id or key per line, or NDJSON as producers log what is acknowledged.",
+    help="What became of each message of FILE: an id or key per line, or NDJSON or CSV as producers log what is"
+    " acknowledged.",
 )
 @click.option(
     "--stale", is_flag=True, help="List records of earlier logs that the log does not contain, instead of messages."
@@ -289,12 +291,16 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     """Tell for each expected message whether it is in the store, damaged, lost, or nowhere."""
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
-    from rmqstore.views.expected import NOWHERE, PRESENT, read_expected, records_of, verdicts
+    from rmqstore.views.expected import NAMES, NOWHERE, PRESENT, read_expected, records_of, verdicts
     from rmqstore.views.lost import LostMessages, applied_repairs
 
-    texts = read_expected(_read(path))
+    listed = read_expected(_read(path))
+    texts = listed.texts
     if not texts:
-        raise UsageError(Text("{path} is empty", path=path), Text("give an id or key per line, or NDJSON"))
+        raise UsageError(
+            Text("{path} names no message", path=path),
+            Text("give an id or key per line; or NDJSON, or CSV with a header, with {names}", names=joined(NAMES)),
+        )
     options = ScanOptions(drop_cache=opened.lock_state().held, max_rate=work.max_rate)
     with out.progress("lost", opened.log_bytes) as progress:
         workers = Workers(jobs_or_default(work.jobs), progress=progress.add)
@@ -311,6 +317,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     if out.as_json:
         head = {"schema": "rmqstore.lost-expected/1", "store": str(store), "verdict": report.verdict}
         tail = {"messages": rows, "unlisted": losses.unlisted, "at_least": losses.at_least}
+        tail["unread_lines"] = len(listed.unread)
         out.report(head | {"counts": {state: counts[state] for state in _STATES}} | tail)
     elif out.format == "table":
         out.lines(_expected_text(found, out.width), wrap=True)
@@ -325,9 +332,19 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
                 messages=many(unlisted, "lost message"),
             )
         )
+    if listed.unread:
+        out.note(
+            Text(
+                "note: {lines} of {path} without {names}: {numbers}",
+                lines=many(len(listed.unread), "line"),
+                path=path,
+                names=joined(NAMES),
+                numbers=joined([*map(str, listed.unread[:_LINES]), *(["…"] if len(listed.unread) > _LINES else [])]),
+            )
+        )
     if counts[PRESENT] < len(found):
         return 1
-    return 4 if report.unchecked else 0
+    return 4 if report.unchecked or listed.unread else 0
 
 
 def _expected_text(found: list[Verdict], width: int) -> Iterator[str]:

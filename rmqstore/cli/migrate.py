@@ -248,8 +248,8 @@ def _dledger_done_lines(
     else:
         yield Text("Done. This is a DLedger store now.")
         if migration.pad is not None:
-            closed = Text("  {file} was closed at byte {at:,} ({size:,} bytes were left)")
-            yield closed.format(file=migration.pad.file, at=migration.pad.at, size=migration.pad.size)
+            closed = Text("  {file} was closed at byte {at:,} ({size} left)")
+            yield closed.format(file=migration.pad.file, at=migration.pad.at, size=many(migration.pad.size, "byte"))
         if migration.first_dledger_file is not None:
             yield Text("  DLedger continues in {file}", file=migration.first_dledger_file)
     if left:

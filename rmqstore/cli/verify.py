@@ -351,6 +351,8 @@ class _Result:
         if self.report is not None:
             return f"{self.store}: {verdict_sentence(self.report)}"
         assert self.error is not None
+        if self.error.message.startswith(f"{self.store}"):
+            return Text("{message} (not checked)", message=self.error.message)
         return Text("{store}: not checked: {message}", store=self.store, message=self.error.message)
 
     def to_json(self) -> dict[str, object]:

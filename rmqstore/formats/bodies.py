@@ -22,7 +22,7 @@ from construct import Int16sb, Int32sb
 
 from rmqstore.formats.layout import Field, Layout
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, INNER_BATCH, Message
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 DEFAULT_LIMIT = 64 << 20
 TYPE_SHIFT = 8
@@ -115,7 +115,7 @@ def _frame(
     except failures as e:
         raise BodyError(f"{name}: {e}") from e
     if stream.unused_data:
-        raise BodyError(Text("{name}: {count} bytes after the frame", name=name, count=len(stream.unused_data)))
+        raise BodyError(Text("{name}: {count} after the frame", name=name, count=many(len(stream.unused_data), "byte")))
     return b"".join(parts)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rmqstore.formats.javatext import java_split, java_text, parse_int, parse_long
 from rmqstore.formats.message import body_crc
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 CRC_UNCHECKED = 0
 
@@ -72,7 +72,9 @@ def parse_epoch_file(data: bytes) -> EpochFile:
             faults.append(Text("line {number} is not in order", number=number))
         entries.append(EpochEntry(epoch, start))
     if count is not None and count != len(entries):
-        faults.append(Text("{count} entries instead of {stated}", count=len(entries), stated=count))
+        faults.append(
+            Text("{entries} instead of {stated}", entries=many(len(entries), "entry", "entries"), stated=count)
+        )
     if stored not in (None, CRC_UNCHECKED):
         # like the broker, compute the CRC over the lines rejoined with LF, whatever the line endings were
         computed = body_crc("".join(line + "\n" for line in lines[2:]).encode())

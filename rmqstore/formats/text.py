@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections.abc import Iterator
 
 from rmqstore.texts import many as many
 
@@ -16,6 +17,10 @@ LAYOUT = b"\t\n\r"
 """Control characters that are allowed in text."""
 
 _LEFT_BY_JSON = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # in UTF-8 the byte C2 always starts a character
+_WORDS = re.compile(  # what a line keeps together: a word or a wide character, with its brackets and punctuation
+    r"\s+|[（“「『《(]*(?:[\u2e80-\u9fff\uff00-\uffef]|(?:`[^`]*`|[^\s\u2e80-\u9fff\uff00-\uffef])+)"
+    r"[，。；：、）！？”’」』》…,.;:)]*"
+)
 _CSV = {code: f"\\u{code:04x}" for code in CONTROLS if code not in LAYOUT}
 
 
@@ -46,3 +51,22 @@ def columns(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def broken(text: str, width: int, first: str = "", then: str = "") -> Iterator[str]:
+    """Yield a text in lines of at most `width` columns, with the indents `first` and `then`.
+
+    A line is broken at spaces and between wide characters. Longer words, and commands in backticks, stay whole.
+    """
+    line, empty = first, True
+    for word in _WORDS.findall(text):
+        if word.isspace():
+            line += " " * len(word)
+            continue
+        if not empty and columns(line + word) > width:
+            yield line.rstrip()
+            line = then
+        line += word
+        empty = False
+    if not empty:
+        yield line.rstrip()

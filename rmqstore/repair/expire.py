@@ -58,7 +58,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 from rmqstore.scan.window import ScanOptions
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _LISTED = 8
 
@@ -341,7 +341,12 @@ def _explain(
         for why in Why:
             if reasons[why]:
                 note(
-                    Text("{name}: {reasons} files kept: {why}", name=name, reasons=reasons[why], why=Text(why.value))
+                    Text(
+                        "{name}: {reasons} kept: {why}",
+                        name=name,
+                        reasons=many(reasons[why], "file"),
+                        why=Text(why.value),
+                    )
                     if reasons[why] > 1
                     else Text(
                         "{name}: {reasons} file kept: {why}", name=name, reasons=reasons[why], why=Text(why.value)
@@ -351,9 +356,9 @@ def _explain(
             batch, apart = (rules.batch, "10 s") if name == "commitlog" else (BATCH, "0.1 s")
             note(
                 Text(
-                    "{name}: a broker takes {rounds} rounds of {batch} files, {apart} apart",
+                    "{name}: a broker takes {rounds} of {batch} files, {apart} apart",
                     name=name,
-                    rounds=decision.rounds,
+                    rounds=many(decision.rounds, "round"),
                     batch=batch,
                     apart=apart,
                 )

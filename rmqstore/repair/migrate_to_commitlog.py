@@ -230,7 +230,7 @@ def _wrong_kind(store: Store) -> MigrationRefusal | None:
         return MigrationRefusal(
             Text(
                 "broker.conf says dLegerSelfId={wanted}, but there is only {directory}",
-                wanted=wanted,
+                messages=many(wanted, "message"),
                 directory=store.dledger.directory.name,
             ),
             Text("this is the directory of another node: correct broker.conf, or give that node's store"),
@@ -436,10 +436,10 @@ def _relay(relay: Readdressing, verified: Verified, migration: CommitLogMigratio
         found, wanted = kept + relay.messages, migration.legacy_messages + migration.entries
         raise PlanStale(
             Text(
-                "{store} changed while it was read: {found:,} of {wanted:,} messages were found",
+                "{store} changed while it was read: {found:,} of {messages} found",
                 store=migration.store,
                 found=found,
-                wanted=wanted,
+                messages=many(wanted, "message"),
             )
         )
 

@@ -34,7 +34,7 @@ from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.units import last_nonzero
-from rmqstore.texts import Placed, Text, joined
+from rmqstore.texts import Placed, Text, joined, many
 
 DEFAULT_PORT = 40911
 DEFAULT_GROUP = "RaftNode00"
@@ -295,9 +295,9 @@ def _unsound(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
     if not bad and not no_log and late:
         yield MigrationRefusal(
             Text(
-                "{count} consume queues are behind the log ({late} first): in DLedger mode brokers from "
-                "5.0.0 on do not dispatch legacy messages",
-                count=len(late),
+                "{queues} than the log requires ({late} first): in DLedger mode brokers from 5.0.0 on do not "
+                "dispatch legacy messages",
+                queues=many(len(late), "consume queue is shorter", "consume queues are shorter"),
                 late=late[0],
             ),
             _rebuild(store),
@@ -308,14 +308,18 @@ def unsound(
     counts: Mapping[str, int], bad: Sequence[str], advice: str, unchecked: Sequence[str]
 ) -> Iterator[MigrationRefusal]:
     """Yield refusals for problems (`bad` codes) that must be repaired first, and for what could not be checked."""
-    if bad:
-        total = sum(counts[code] for code in bad)
-        listed = joined(Placed("{counts} × {code}", counts=counts[code], code=code) for code in bad[:4])
+    by_hand = [code for code in bad if PROBLEMS[code].needs_operator is not None]
+    if curable := [code for code in bad if code not in by_hand]:
+        listed = joined(Placed("{counts} × {code}", counts=counts[code], code=code) for code in curable[:4])
+        problems = many(sum(counts[code] for code in curable), "problem")
         yield MigrationRefusal(
-            Text("the store is not sound: {total} problem ({listed})", total=total, listed=listed)
-            if total == 1
-            else Text("the store is not sound: {total} problems ({listed})", total=total, listed=listed),
-            advice,
+            Text("the store is not sound: {problems} ({listed})", problems=problems, listed=listed), advice
+        )
+    for code in by_hand:
+        task = PROBLEMS[code].needs_operator
+        assert task is not None
+        yield MigrationRefusal(
+            Text("no repair cures {counts} × {code}: {why}", counts=counts[code], code=code, why=task.why), task.do
         )
     if unchecked:
         yield MigrationRefusal(
@@ -553,9 +557,8 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
     if draft.lost_messages:
         draft.decisions.append(
             Text(
-                "there is no commitlog file, but the consume queues hold {lost_messages} units: is the "
-                "commitlog's disk mounted?",
-                lost_messages=draft.lost_messages,
+                "there is no commitlog file, but the consume queues hold {units}: is the commitlog's disk mounted?",
+                units=many(draft.lost_messages, "unit"),
             )
         )
     draft.facts.update(_facts(target, -1))

@@ -42,7 +42,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, spark_mapper, store_around
 from rmqstore.spark.sources import Source
 from rmqstore.spark.views import load
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 from rmqstore.views.stores import StoreRef, store_refs
 
 MARK = "rmqstore-rebuild.json"
@@ -317,8 +317,8 @@ class _QueueCollector:
             image = QueueImage(files, units, facts.min_offset, facts.damaged, KeptCodes(extension, delay))
             plan_queue(draft, image, WHY)
             if image.gaps:
-                gaps = Text("{label}: {count} gaps: no message has these queue offsets")
-                answer["notes"] = [gaps.format(label=files.label, count=len(image.gaps))]
+                gaps = Text("{label}: {count}: no message has these queue offsets")
+                answer["notes"] = [gaps.format(label=files.label, count=many(len(image.gaps), "gap"))]
         answer["files"] = write_planned(draft, [f.path for f in files.queue.files], facts.output)
         return answer
 

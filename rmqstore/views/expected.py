@@ -6,6 +6,7 @@ hashes of its keys in the index are left; another key has the same hash with a p
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,7 +16,6 @@ import numpy as np
 import orjson
 
 from rmqstore.checks.filler_notes import repaired_records
-from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.message import is_filler
@@ -27,8 +27,6 @@ from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split, Workers, joined
-from rmqstore.texts import Text
-from rmqstore.texts import joined as joined_texts
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import WRONG_CRC, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection
@@ -37,8 +35,8 @@ from rmqstore.views.lost import LostMessage, with_keys
 from rmqstore.views.stories import relation_of
 
 PRESENT, DAMAGED, LOST, NOWHERE = "present", "damaged", "lost", "nowhere"
-_NAMES = ("unique_key", "msgId", "msg_id", "uniqKey", "UNIQ_KEY", "offsetMsgId", "keys", "key", "KEYS")
-"""Fields of NDJSON that identify a message, the most exact first: of an export, or of a client's SendResult."""
+NAMES = ("unique_key", "msgId", "msg_id", "uniqKey", "UNIQ_KEY", "offsetMsgId", "keys", "key", "KEYS")
+"""Fields of NDJSON and CSV that identify a message, the most exact first: of an export, or of a client's SendResult."""
 _FEW = 20_000  # texts that are sent to other processes with every split
 _ORDER = {"real": 0, "retry": 1, "dlq": 2, "delayed": 3, "timer": 3}
 
@@ -83,37 +81,57 @@ class Verdict:
         return row | dict(zip(names, values, strict=True))
 
 
-def read_expected(data: bytes) -> list[str]:
-    """Return the texts of a list: one id or key per line, or NDJSON with one of the fields of an export or SendResult.
+@dataclass(frozen=True, slots=True)
+class ExpectedList:
+    """The ids and keys of a list, each once, and the numbers of the lines that name no message."""
 
-    Errors: UsageError for a line of JSON without such a field
-    """
-    out: dict[str, None] = {}
-    for number, line in enumerate(data.decode("utf-8", "surrogateescape").splitlines(), 1):
-        text = line.strip()
-        if text.startswith("{"):
-            text = _of_json(text, number)
+    texts: list[str]
+    unread: list[int]
+
+
+def read_expected(data: bytes) -> ExpectedList:
+    """Read a list: one id or key per line; or NDJSON, or CSV with a header, with a field of an export or SendResult."""
+    lines = data.decode("utf-8", "surrogateescape").splitlines()
+    head = next(csv.reader(lines[:1]), [])
+    texts: dict[str, None] = {}
+    unread: list[int] = []
+    if len(head) > 1 and set(NAMES) & set(head):
+        rows: Iterator[tuple[int, str | None]] = _of_csv(lines)
+    else:
+        rows = ((number, _of_line(line.strip())) for number, line in enumerate(lines, 1) if line.strip())
+    for number, text in rows:
         if text:
-            out[text] = None
-    return list(out)
+            texts[text] = None
+        else:
+            unread.append(number)
+    return ExpectedList(list(texts), unread)
 
 
-def _of_json(line: str, number: int) -> str:
+def _of_csv(lines: list[str]) -> Iterator[tuple[int, str | None]]:
+    reader = csv.DictReader(lines)
     try:
-        row = orjson.loads(line)
-    except orjson.JSONDecodeError as error:
-        raise UsageError(
-            Text("line {number}: not JSON: {error}", number=number, error=error),
-            Text("give one id, key or JSON object per line"),
-        ) from None
-    for name in _NAMES:
+        for row in reader:
+            yield reader.line_num, _named(row)
+    except csv.Error:  # a field of more than 128 KiB
+        yield reader.line_num, None
+
+
+def _of_line(line: str) -> str | None:
+    if not line.startswith("{"):
+        return line
+    try:
+        return _named(orjson.loads(line))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _named(row: Mapping[str, object]) -> str | None:
+    """Return the most exact name of a message in a row; None if it has none."""
+    for name in NAMES:
         value = row.get(name)
         if isinstance(value, str) and value:
             return value.split(" ")[0] if name.lower() in ("keys", "key") else value
-    raise UsageError(
-        Text("line {number} has none of the fields {names}", number=number, names=joined_texts(_NAMES)),
-        Text("one of them identifies a message"),
-    )
+    return None
 
 
 @dataclass(slots=True)

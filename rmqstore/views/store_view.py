@@ -22,7 +22,7 @@ from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress
 from rmqstore.formats.message import Fault, Message, check_message, host_text, is_filler, parse_message
 from rmqstore.formats.times import epoch_ms, utc
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import ExportOptions, Skipped, read_batches, read_records
 from rmqstore.views.dump.selection import Selection
@@ -347,7 +347,7 @@ def parse_stored(data: bytes) -> StoredMessage:
     record, fault = parse_message(data)
     if record is None:
         why = fault.name.lower().replace("_", " ")
-        raise UsageError(Text("these {count} bytes do not start with a record: {why}", count=len(data), why=why))
+        raise UsageError(Text("no record starts these {count}: {why}", count=many(len(data), "byte"), why=why))
     return StoredMessage(record, None, check_message(record, None) if fault is Fault.NONE else fault)
 
 

@@ -40,7 +40,7 @@ def test_info_and_verify_find_the_same_end_where_the_last_records_are_torn(store
 def test_a_record_with_a_damaged_body_is_counted_by_all_of_them(store: Path) -> None:
     flip(store / "commitlog" / "00000000000000262144", 273275 - 262144 + 200)
     verified = run("verify", str(store))
-    assert "552 good messages and 1 damaged in 8 files" in shown(verified.stdout)
+    assert "552 good records and 1 damaged in 8 files" in shown(verified.stdout)
     log = run_json("verify", str(store), exit_code=1)["commitlog"]
     assert isinstance(log, dict)
     assert (log["messages"], log["damaged"]) == (552, 1)

@@ -51,7 +51,7 @@ def test_headline_and_log_line_count_the_same_damaged_messages(store: Path) -> N
     record = next(r for r in read_folder(store / "commitlog") if r.position > 65_536 and r.properties)
     flip(store / "commitlog" / f"{65_536:020d}", record.position + record.size - 65_536 - 3, 7)  # not valid UTF-8
     assert _headline(store).startswith("3 messages are damaged; ")
-    assert "550 good messages and 3 damaged in 8 files" in run("verify", str(store)).stdout
+    assert "550 good records and 3 damaged in 8 files" in run("verify", str(store)).stdout
 
 
 def test_a_page_of_zeros_over_several_dledger_entries_is_not_one_message(tmp_path: Path) -> None:
@@ -198,3 +198,17 @@ def test_adjacent_versions_with_one_outcome_are_named_as_one_range(store: Path) 
     """5.1.2 does not start either; it only exits with another code than 5.1.1."""
     (store / "commitlog" / "not-a-log-file").touch()
     assert "RocketMQ 4.5.1 to 4.9.1 and 4.9.3 to 5.1.2 would not start." in _headline(store)
+
+
+def test_headline_tells_what_the_broker_will_not_know(store: Path) -> None:
+    shutil.rmtree(store / "config")
+    assert _headline(store).startswith(
+        "RocketMQ 5.4.0 would start and lose nothing, but it does not know 3 topics, and 1 consumer group starts over."
+    )
+
+
+def test_headline_names_a_configuration_file_that_nobody_can_read(store: Path) -> None:
+    (store / "config" / "topics.json").write_text("garbage{")
+    (store / "config" / "topics.json.bak").unlink()
+    words = "RocketMQ 5.4.0 would start and lose nothing, but it reads nothing from topics.json."
+    assert _headline(store).startswith(words)

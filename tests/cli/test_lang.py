@@ -15,6 +15,7 @@ import pytest
 from rmqstore.cli import lang
 from rmqstore.cli.lang import catalogue, lookup
 from rmqstore.cli.lang.extract import extract
+from rmqstore.cli.printing.quantities import wrapped
 from rmqstore.cli.printing.verify_text import fact
 from rmqstore.errors import about
 from rmqstore.formats.text import columns
@@ -65,7 +66,7 @@ def test_every_template_has_a_translation() -> None:
 def test_a_text_in_an_error_is_translated_inside_another_text() -> None:
     lang.use("zh")
     error = ValueError(Text("messageDelayLevel: {part!r} is not a delay", part="1x"))
-    for text in (Text("line {number}: not JSON: {error}", number=9, error=error), about("broker.conf", error)):
+    for text in (Text("{path} is damaged: {error}", path="x", error=error), about("broker.conf", error)):
         assert "不是延迟" in lang.translated(text)
 
 
@@ -265,7 +266,7 @@ def test_english_imports_no_catalogue() -> None:
 def test_chinese_paragraph_fits_the_width() -> None:
     lang.use("zh")
     sentence = Text("No data will be lost.")
-    lines = lang.wrapped(joined([sentence] * 9, ""), 30, "  ", "    ")
+    lines = wrapped(joined([sentence] * 9, ""), 30, "  ", "    ")
     assert max(map(columns, lines)) <= 30
     assert "".join(line.strip() for line in lines) == "不会丢失任何数据。" * 9
     assert [line for line in lines if line.strip()[0] in "，。"] == []
@@ -274,7 +275,7 @@ def test_chinese_paragraph_fits_the_width() -> None:
 
 def test_brackets_and_punctuation_stay_with_their_word_at_the_end_of_a_line() -> None:
     lang.use("zh")
-    lines = lang.wrapped(lang.AsIs("会在此处截断日志（`CRC check failed`），并删除"), 18, "", "")
+    lines = wrapped(lang.AsIs("会在此处截断日志（`CRC check failed`），并删除"), 18, "", "")
     assert lines == ["会在此处截断日志", "（`CRC check failed`），", "并删除"]
 
 

@@ -315,17 +315,33 @@ def test_acknowledged_messages_are_damaged_or_lost_before_and_after_a_repair(nam
     assert f"LOST: replaced by a filler in repair {journal.name}" in text.replace("\n", " ").replace("  ", " ")
 
 
-def test_a_list_of_expected_messages_that_names_none_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", ["", '{"a": 1}\n', "{\n", "topic,keys\nOrder_11,\n"])
+def test_a_list_of_expected_messages_that_names_none_is_refused(content: str, tmp_path: Path) -> None:
     file = tmp_path / "list"
-    for content, words in (
-        ("", "is empty"),
-        ('{"a": 1}\n', "line 1 has none of the fields"),
-        ("{\n", "line 1: not JSON"),
-    ):
-        file.write_text(content)
-        result = run("lost", str(unpack(STORE)), "--expected", str(file))
-        assert result.exit_code == 2
-        assert words in result.stderr
+    file.write_text(content)
+    result = run("lost", str(unpack(STORE)), "--expected", str(file))
+    assert result.exit_code == 2
+    assert "names no message" in result.stderr
+
+
+def test_lines_of_a_list_that_name_no_message_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "list"
+    file.write_text('ord11_3\n\n{"msgId": 5}\n{broken\n{"keys": "ord11_4 x"}\n')
+    result = run("lost", str(unpack(STORE)), "--expected", str(file), "--format", "table")
+    assert result.exit_code == 4
+    assert result.stdout == "2 messages expected: 2 in the store\n"
+    assert "note: 2 lines of " in result.stderr and result.stderr.endswith(": 3, 4\n")
+    assert run_json("lost", str(unpack(STORE)), "--expected", str(file), exit_code=4)["unread_lines"] == 2
+
+
+@pytest.mark.parametrize("head", ["topic,msgId", "unique_key,keys"])
+def test_a_list_of_expected_messages_may_be_csv_with_a_header(head: str, tmp_path: Path) -> None:
+    file = tmp_path / "list.csv"
+    unique = next(r.properties["UNIQ_KEY"] for r in find_records(unpack(STORE)) if r.properties.get("UNIQ_KEY"))
+    row = f'"Order, 11",{unique}' if head.startswith("topic") else f"{unique},some keys"
+    file.write_text(f"{head}\n{row}\n")
+    answer = run_json("lost", str(unpack(STORE)), "--expected", str(file), exit_code=0)
+    assert answer["counts"] == {"present": 1, "damaged": 0, "lost": 0, "nowhere": 0}
 
 
 def test_a_topic_that_only_topics_json_lacks_is_listed_too(store: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -87,3 +88,26 @@ def test_a_wrong_file_size_in_broker_conf_is_one_problem(tmp_path: Path) -> None
     assert run(*command[1:]).exit_code == 0
     cut(store / "commitlog" / f"{458752:020d}", 1000)
     assert "does not fit" not in run("verify", str(store), "-c", str(conf)).stdout
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_found_message_has_its_place_at_every_width(width: int, tmp_path: Path) -> None:
+    copy_store("5.4.0-pop", tmp_path)
+    _, lines = in_a_terminal(width, tmp_path, "find", "5.4.0-pop", "pr28")
+    text = " ".join(" ".join(lines).split())
+    for words in (
+        "to be delivered again since 2026-11-23 21:13:44.346 UTC",
+        "PopRaw_11/1 offset 14 log offset 121,208",
+        "%RETRY%PopRawGroup_11_PopRaw_11/0 offset 6 log offset 146,332",
+        "PopRawGroup_11 has received it, not acknowledged it, and is to get it again since",
+    ):
+        assert words in text
+    assert [line for line in lines if columns(line) > width and len(line.split()) > 2] == []
+
+
+def test_a_long_title_of_a_problem_and_wide_characters_fit_the_width(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path, rename="订单")
+    shutil.rmtree(store / "config")
+    for command in (("verify", "订单"), ("verify", "订单", "--lang", "zh")):
+        _, lines = in_a_terminal(80, tmp_path, *command)
+        assert [line for line in lines if columns(line) > 80] == []

@@ -32,7 +32,7 @@ def test_empty_epoch_file_cannot_be_built() -> None:
         (b"1\n0\n1-0\n", 1, ()),
         (b"1\r\n0\r\n1-0\r\n", 1, ()),
         (b"1\n0\n1-0", 1, ()),
-        (b"2\n0\n1-0\n", 1, ("1 entries instead of 2",)),
+        (b"2\n0\n1-0\n", 1, ("1 entry instead of 2",)),
         (b"1\n5\n1-0\n", 1, ("CRC is 1725254278 instead of 5",)),
         (b"1\n0\n1-0\nx\n", 1, ("line 4 is not an epoch-offset pair",)),
         (b"1\n0\nx-0\n1-0\n", 0, ("line 3 has no numbers", "0 entries instead of 1")),

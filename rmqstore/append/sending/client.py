@@ -26,7 +26,7 @@ from rmqstore.formats import properties as names
 from rmqstore.formats.bodies import BatchError, BodyError, decompress, inner_messages
 from rmqstore.formats.javatext import parse_int, parse_long
 from rmqstore.formats.message import INNER_BATCH
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 DELAYED, TIMED, HALF, DEAD = "delayed", "timed", "half", "dead letter"
 RETRY, SYSTEM, FILLER = "retry", "system", "filler"
@@ -142,8 +142,8 @@ def outgoing(row: Row, where: str, source: str, wishes: Wishes) -> list[Outgoing
     except (BodyError, BatchError, RmqStoreError) as error:
         raise CannotSend(reason(error)) from error
     if (said := messages_in(row)) != len(parts):
-        wrong = Text("the batch has {count} messages, and its property INNER_NUM says {said}")
-        raise CannotSend(wrong.format(count=len(parts), said=said))
+        wrong = Text("the batch has {count}, and its property INNER_NUM says {said}")
+        raise CannotSend(wrong.format(count=many(len(parts), "message"), said=said))
     out = []
     for inner, part in enumerate(parts):
         kept = _kept(names.parse_properties(part.properties)) | delay | _origin(row, stored, source, inner)

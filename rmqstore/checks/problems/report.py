@@ -341,8 +341,23 @@ class Report:
         return sorted(rows, key=lambda row: not row.wrote)
 
     @property
+    def wrong_sizes(self) -> list[str]:
+        """The settings (KEY=VALUE) that broker.conf should have, if it does not fit the files of the store.
+
+        A broker starts with other sizes of index files. Such a setting counts if nothing else is wrong.
+        """
+        alone = problem_counts(self).keys() <= {codes.IX_CONFIG_SIZE}
+        if not alone and codes.DIR_FILE_SIZE not in self.findings.counts:
+            return []
+        found = (f for f in self.findings.listed if f.code in (codes.DIR_FILE_SIZE, codes.IX_CONFIG_SIZE))
+        return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
+
+    @property
     def headline(self) -> str:
         """The verdict; before it the version that wrote the store if its start ends otherwise, after it all others."""
+        if sizes := self.wrong_sizes:  # what other versions do with wrong sizes does not matter
+            wrong = Text("broker.conf does not fit the files of this store: set {sizes}. As it is, {verdict}")
+            return wrong.format(sizes=joined(sizes), verdict=self.verdict)
         rows = self.differing
         writer = self._writer_first(rows)
         groups: dict[str, list[VersionRange]] = {}

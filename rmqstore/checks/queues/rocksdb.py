@@ -192,9 +192,9 @@ def _read_config(store: Store, report: Report, out: RowsRead) -> None:
             if found.broken:
                 report.unchecked.append(
                     Text(
-                        "config/{name}/: {broken} rows of {table} cannot be read",
+                        "config/{name}/: {broken} of {table} cannot be read",
                         name=name,
-                        broken=found.broken,
+                        broken=many(found.broken, "row"),
                         table=table,
                     )
                 )

@@ -88,9 +88,8 @@ def _head(found: Incident) -> Iterator[Html]:
         without = [row for row in found.before.brokers if row.wrote] if found.before is not None else []
         if any(not row.starts for row in without):
             numbers.append((text(Text("no")), Text("start without the repair")))
-        elif without:
-            most = max(row.messages_lost for row in without)
-            numbers.append((shown(f"{most:,}"), Text("messages lost without the repair")))
+        elif most := max((row.messages_lost for row in without), default=0):
+            numbers.append((shown(f"{most:,}"), Text("messages that the next start would have deleted without it")))
         yield cards(numbers)
     rows = [(Text("repair began"), time_text(found.began))] if found.began is not None else []
     if found.ended is not None:

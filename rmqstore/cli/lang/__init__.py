@@ -56,10 +56,3 @@ def translated(line: str) -> str:
     from rmqstore.cli.lang.lookup import in_chinese
 
     return in_chinese(line)
-
-
-def wrapped(line: str, width: int, first: str, then: str) -> list[str]:
-    """Translate a paragraph and break it into lines of `width` columns; the lines are not translated again."""
-    from rmqstore.cli.lang.lookup import broken
-
-    return list(broken(line, width, first, then))

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Iterator
 from functools import cache
 
-from rmqstore.cli.lang.as_is import AsIs
 from rmqstore.cli.lang.catalogue import read
 from rmqstore.errors import reason
 from rmqstore.formats.text import columns
@@ -29,10 +27,6 @@ _PUNCTUATION = {
 }
 _BETWEEN = re.compile("|".join([r"\.$", *map(re.escape, sorted(_PUNCTUATION.keys() - {"."}, key=len, reverse=True))]))
 _WIDE = re.compile(r"[\u2e80-\u9fff\uff00-\uffef]")
-_TOKEN = re.compile(  # what a line keeps together: a word or a wide character, with its brackets and punctuation
-    r"\s+|[（“「『《]*(?:`[^`]*`|[\u2e80-\u9fff\uff00-\uffef]|[^\s\u2e80-\u9fff\uff00-\uffef`]+|`)"
-    r"[，。；：、）！？”’」』》…,.;:)]*"
-)
 
 
 def in_chinese(text: str) -> str:
@@ -44,23 +38,6 @@ def in_chinese(text: str) -> str:
     if not isinstance(text, Text) or (template := _texts().get(text.template)) is None:
         return text
     return _filled(template, text) if text.values else template
-
-
-def broken(text: str, width: int, first: str, then: str) -> Iterator[AsIs]:
-    """Translate a paragraph and break it; wide characters take two columns, and may begin a line."""
-    line = first
-    empty = True
-    for token in _TOKEN.findall(in_chinese(text)):
-        if token.isspace():
-            line += "" if empty else " "
-            continue
-        if not empty and columns(line + token) > width:
-            yield AsIs(line.rstrip())
-            line = then
-        line += token
-        empty = False
-    if not empty:
-        yield AsIs(line.rstrip())
 
 
 def spaced(left: str, right: str) -> str:

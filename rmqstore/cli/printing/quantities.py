@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any
@@ -11,8 +10,10 @@ from typing import Any
 import click
 
 from rmqstore.cli import lang
+from rmqstore.cli.lang import AsIs
 from rmqstore.errors import reason
 from rmqstore.formats import times
+from rmqstore.formats.text import broken
 from rmqstore.formats.text import columns as columns
 from rmqstore.formats.text import many as many
 from rmqstore.texts import Text
@@ -21,7 +22,6 @@ UTC_KEY = "rmqstore.utc"
 """Key of --utc in the `meta` of a click context."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgtp]?)(?:i?b)?", re.IGNORECASE)
 _GROUPED = re.compile(r"[0-9]+|[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+(?:_[0-9]+)+")
-_COMMAND = re.compile(r"`[^`]*`")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d)?")
 
 
@@ -196,18 +196,12 @@ def fitted(text: str, width: int) -> str:
 
 
 def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:
-    """Break a text at spaces into lines of `width` columns, with the indents `first` and `then`.
+    """Translate a text and break it into lines of `width` columns, with the indents `first` and `then`.
 
-    Long words such as paths stay whole, and so do commands in backticks: a broken one cannot be pasted.
-    The lines are in the language of the user.
+    Long words such as paths stay whole, and so do commands in backticks: a broken one cannot be pasted. The lines are
+    not translated again.
     """
-    if not lang.is_english():
-        return lang.wrapped(text, width, first, then)
-    whole = _COMMAND.sub(lambda command: command[0].replace(" ", "\0"), text)
-    lines = textwrap.wrap(
-        whole, width, initial_indent=first, subsequent_indent=then, break_long_words=False, break_on_hyphens=False
-    )
-    return [line.replace("\0", " ") for line in lines]
+    return [AsIs(line) for line in broken(lang.translated(text), width, first, then)]
 
 
 KINDS = {

@@ -24,7 +24,17 @@ from rmqstore.checks.problems.report import (
 from rmqstore.checks.problems.table import PROBLEMS, Problem, Severity
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Styled
-from rmqstore.cli.printing.quantities import KINDS, bytes_text, fitted, in_words, many, time_text, title, wrapped
+from rmqstore.cli.printing.quantities import (
+    KINDS,
+    bytes_text,
+    columns,
+    fitted,
+    in_words,
+    many,
+    time_text,
+    title,
+    wrapped,
+)
 from rmqstore.texts import Placed, Text, joined
 
 EXAMPLES = 3
@@ -45,8 +55,8 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
     groups = groups_of(report)
     if groups:
         yield Styled()
-        yield _totals(report)
-        shown = [group for group in groups if verbose or not wrong_sizes(report) or group[0] in _OF_SIZES]
+        shown = [group for group in groups if verbose or not report.wrong_sizes or group[0] in _OF_SIZES]
+        yield _totals(report, [code for code, _ in shown])
         for code, examples in shown:
             yield Styled()
             yield from _group(report, PROBLEMS[code], examples, verbose, width)
@@ -64,20 +74,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
     yield from _next(report, width)
 
 
-_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.IX_CONFIG_SIZE)
-_OF_SIZES = (*_SIZES, problem_codes.DIR_MISSING_PATH)
-
-
-def wrong_sizes(report: Report) -> list[str]:
-    """Return the settings that broker.conf should have (KEY=VALUE), if it does not fit the files of the store.
-
-    A broker starts with other sizes of index files. Such a setting counts if nothing else is wrong.
-    """
-    alone = problem_counts(report).keys() <= {problem_codes.IX_CONFIG_SIZE}
-    if not alone and problem_codes.DIR_FILE_SIZE not in report.findings.counts:
-        return []
-    found = (f for f in report.findings.listed if f.code in _SIZES)
-    return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
+_OF_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.IX_CONFIG_SIZE, problem_codes.DIR_MISSING_PATH)
 
 
 def verdict_sentence(report: Report) -> str:
@@ -118,9 +115,8 @@ def _verdict(report: Report) -> tuple[str, str]:
         files = many(len(report.reused.files), "unchanged log file")
         state = Text("{state} This reuses old results: {files} not read again.", state=state, files=files)
     verdict = report.headline
-    if sizes := wrong_sizes(report):
-        wrong = Text("broker.conf does not fit the files of this store: set {sizes}. As it is, {verdict}.")
-        return wrong.format(sizes=joined(sizes), verdict=verdict), style
+    if report.wrong_sizes:
+        return Placed("{verdict}.", verdict=verdict), style
     return Placed("{verdict}. {state}", verdict=verdict, state=state) if verdict else state, style
 
 
@@ -163,7 +159,10 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
     if report.broker:
         yield from _forecast(report.broker, width)
     yield from _versions(report, width)
-    for note in [*report.notes, *report.filler_notes]:
+    if problem_codes.DIR_FILE_SIZE in report.findings.counts:
+        words = Text("the files were read with the sizes in broker.conf: the numbers are not those of the store")
+        yield from _row(Text("note"), words, width)
+    for note in [*report.notes, *(report.filler_notes if not report.clean or _start_drops(report) else [])]:
         yield from _row(Text("note"), note, width)
 
 
@@ -182,10 +181,10 @@ def _log_words(log: dict[str, Any], counted: str, start: str, listed: int) -> st
     accepted = max(0, listed - damaged)
     good, damaged = good - accepted, damaged + accepted
     if damaged:
-        text = many(good, "good message") if counted == "messages" else many(good, "good entry", "good entries")
+        text = many(good, "good record") if counted == "messages" else many(good, "good entry", "good entries")
         text = Text("{text} and {damaged:,} damaged", text=text, damaged=damaged)
     else:
-        text = many(good, "message") if counted == "messages" else many(good, "entry", "entries")
+        text = many(good, "record") if counted == "messages" else many(good, "entry", "entries")
     if log.get("files"):
         text = Text("{text} in {files}", text=text, files=many(int(log["files"]), "file"))
     text = Text("{text}, offsets {log:,} to {wrote:,}", text=text, log=int(log[start]), wrote=int(log["wrote"]))
@@ -233,11 +232,11 @@ def _row(label: str, text: str, width: int) -> Iterator[Styled]:
         yield Styled(Placed("  {label:<12} ", label=label), style="dim").append(line)
 
 
-def _totals(report: Report) -> Styled:
+def _totals(report: Report, shown: list[str]) -> Styled:
     counts: dict[Severity, int] = {}
-    for code, n in report.findings.counts.items():
+    for code in shown:
         severity = PROBLEMS[code].severity
-        counts[severity] = counts.get(severity, 0) + n
+        counts[severity] = counts.get(severity, 0) + report.findings.counts[code]
     text = Styled(Text("Found: "), style="bold")
     for i, severity in enumerate(sorted(counts, reverse=True)):
         text.append(", " if i else "").append(_counted(counts[severity], severity), style=_STYLE[severity])
@@ -270,7 +269,12 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     style = _STYLE[problem.severity]
     times = f"  ×{count:,}" if count > 1 else ""
     head = Styled(fitted(title(_SEVERITY_WORDS[problem.severity]), 8), style=style).append(problem.code, style=style)
-    yield head.append(Placed("  {title}", title=problem.title)).append(times, style=style)
+    indent = " " * (columns(head.plain) + 2)
+    lines = wrapped(
+        Placed("{title}{times}", title=problem.title, times=times), max(width, len(indent) + 20), indent, indent
+    )
+    yield head.append(f"  {lines[0].strip()}")
+    yield from map(Styled, lines[1:])
     yield from (Styled(line, style="dim") for line in wrapped(problem.about, width, "    ", "    "))
     shown = findings if verbose else findings[:EXAMPLES]
     for finding in shown:
@@ -392,7 +396,7 @@ def _curable(report: Report) -> list[str]:
 def repair_commands(report: Report) -> list[str]:
     """Return the commands that repair the problems of a store, as far as a command repairs them."""
     codes = _curable(report)
-    return _commands(report, codes) if codes and not wrong_sizes(report) else []
+    return _commands(report, codes) if codes and not report.wrong_sizes else []
 
 
 def _commands(report: Report, codes: list[str]) -> list[str]:
@@ -408,7 +412,7 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         yield from _open_journals(report, width)
         return
     store = store_words(report.repairable, report.config)
-    if sizes := wrong_sizes(report):
+    if sizes := report.wrong_sizes:
         words = Text("Next: set {sizes} in {config}. Then:", sizes=joined(sizes), config=report.config)
         yield from _wrapped(words, width)
         yield Styled(f"{_NEXT}rmqstore verify {store_words(report.store, report.config)}")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from rmqstore.cli import lang
+from rmqstore.cli.printing.quantities import wrapped
 from rmqstore.texts import Placed, Text, joined
 
 LANG: dict[str, Any] = {
@@ -70,7 +71,7 @@ class _Formatter(click.HelpFormatter):
             if block.lstrip().startswith("\b"):
                 lines = [_line(line, indent) for line in block.split("\n")[1:]]
             else:
-                lines = lang.wrapped(Text(" ".join(block.split())), self.width, indent, indent)
+                lines = wrapped(Text(" ".join(block.split())), self.width, indent, indent)
             blocks.append("\n".join(lines))
         self.write("\n\n".join(blocks) + "\n")
 
@@ -81,7 +82,7 @@ class _Formatter(click.HelpFormatter):
         then = indent + " " * left
         for name, text in rows:
             shown = _with_notes(" ".join(text.split()))
-            lines = lang.wrapped(shown, max(self.width, 60) - 2, then, then) or [""]
+            lines = wrapped(shown, max(self.width, 60) - 2, then, then) or [""]
             if len(name) > left - col_spacing:
                 self.write(f"{indent}{name}\n")
             else:

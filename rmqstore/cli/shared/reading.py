@@ -57,7 +57,7 @@ def tell_damage(out: Output, damage: Skipped) -> int:
         places = many(damage.count - damage.holes, "damaged place") if damage.count > damage.holes else ""
         gaps = many(damage.holes, "gap of missing files", "gaps of missing files") if damage.holes else ""
         what = Text("{places} and {gaps}", places=places, gaps=gaps) if places and gaps else places or gaps
-        out.note(Text("warning: {what} ({bytes:,} bytes) skipped:", what=what, bytes=damage.bytes))
+        out.note(Text("warning: {what} ({bytes}) skipped:", what=what, bytes=many(damage.bytes, "byte")))
         for queue, start, stop, why in damage.spans[: 100 if out.verbose else 5]:
             words = Text("  {queue} {start:,} to {stop:,}: {why}")
             out.note(words.format(queue=queue, start=start, stop=stop, why=in_words(why)))

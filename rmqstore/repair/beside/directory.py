@@ -21,7 +21,7 @@ from rmqstore.files.store import QueueKind, Store
 from rmqstore.repair.plan.plan_builder import PlanBuilder, fingerprint_entry, readable
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Rename, SetAside, Span
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _CODE = {
     OddKind.DIRECTORY: (codes.DIR_SUB_DIRECTORY, Text("a directory among a queue's files")),
@@ -129,7 +129,7 @@ def _correct_length(draft: PlanBuilder, queue: MappedFileQueue, odd: OddEntry) -
         draft.spans.append(
             Span(name, size, kept, f"{path.parent.name}-{path.name}-tail.bin", Text("after the file's end"))
         )
-    draft.resize(path, odd.length, size, Text("{length} bytes instead of {size}", length=odd.length, size=size))
+    draft.resize(path, odd.length, size, Text("{bytes} instead of {size:,}", bytes=many(odd.length, "byte"), size=size))
 
 
 def _data_end(files: Files, path: Path) -> int:

@@ -49,7 +49,7 @@ from rmqstore.repair.plan.steps import (
     Truncate,
     WithContent,
 )
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 _MAGIC = b"RMQU"
 _HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length
@@ -517,9 +517,9 @@ def _log_batch(work: ApplyWork, number: int) -> None:
                 if running.text != step.expect:
                     raise PlanStale(
                         Text(
-                            "{path}: the {length} bytes at {at} have changed",
+                            "{path}: {length} at {at} changed",
                             path=step.path,
-                            length=step.length,
+                            length=many(step.length, "byte"),
                             at=step.at,
                         )
                     )

@@ -49,7 +49,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _SLACK = 1 << 20
 """Space for the state file, folders and frame headers, bytes."""
@@ -120,9 +120,9 @@ def check_step_on_disk(
             if found != step.expect:
                 raise PlanStale(
                     Text(
-                        "{path}: the {length} bytes at {at} have changed",
+                        "{path}: {length} at {at} changed",
                         path=step.path,
-                        length=step.length,
+                        length=many(step.length, "byte"),
                         at=step.at,
                     )
                 )

@@ -19,7 +19,7 @@ from rmqstore.checks.problems.report import Finding, Report, VersionRange, probl
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 AFTER = "after"
 """The fact of a plan that contains the outcome as JSON."""
@@ -120,12 +120,12 @@ def _key(finding: Finding) -> tuple[Any, ...]:
 def _words(key: tuple[Any, ...]) -> str:
     code, queue, file, offset, length, facts = key
     return Text(
-        "{code} {queue} {file} at {offset:,}, {length:,} bytes, {dict}",
+        "{code} {queue} {file} at {offset:,}, {length}, {dict}",
         code=code,
         queue=queue,
         file=file,
         offset=offset,
-        length=length,
+        length=many(length, "byte"),
         dict=dict(facts),
     )
 

@@ -417,10 +417,14 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
         yield Text("Not repaired by any step (`rmqstore verify` shows the places):")
     else:
         yield Text("This plan does not repair:")
+    alike: dict[tuple[str, str], list[str]] = {}
     for code, row in rows.items():
         if isinstance(row, Mapping):
-            yield Placed("  {code} x {count}: {why}", code=code, count=row.get("count"), why=row.get("why"))
-            yield Placed("    -> {do}", do=row.get("do"))
+            why, do = (row[name] if isinstance(row.get(name), str) else str(row.get(name)) for name in ("why", "do"))
+            alike.setdefault((why, do), []).append(f"{code} x {row.get('count')}")
+    for (why, do), codes in alike.items():
+        yield Placed("  {codes}: {why}", codes=joined(codes), why=why)
+        yield Placed("    -> {do}", do=do)
 
 
 def _describe_outcome(plan: Plan) -> Iterator[str]:

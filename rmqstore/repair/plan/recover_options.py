@@ -18,7 +18,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Kind
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 SALVAGE, TRUNCATE = "salvage", "truncate"
 ROLES = ("master", "single", "slave", "controller", "dledger-group")
@@ -214,7 +214,7 @@ def offset_decisions(results: Iterable[LogResult]) -> Iterator[str]:
         alike = [part for part in parts if len(part.restarts) >= min(KEPT, part.messages // 2 + 1)]
         if alike:
             messages = sum(part.messages for part in alike)
-            queues = Text("1 queue") if len(alike) == 1 else Text("{count:,} queues", count=len(alike))
+            queues = many(len(alike), "queue")
             yield (
                 Text(
                     "the {messages:,} messages of {queues} all have queue offset 0, as written with "

@@ -38,7 +38,7 @@ from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.kernels import I64, U8, Bool, false_runs, leading
 from rmqstore.scan.units import UnitArray, last_nonzero_in, unit_chunks
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 BATCH_UNIT = consumequeue.BATCH_UNIT.size
 _COMPACTED = -1
@@ -145,10 +145,10 @@ class Extension:
         if strays:
             draft.notes.append(
                 Text(
-                    "{label}: {strays:,} units get their tags code in place of an address where the extension "
-                    "holds nothing; brokers filter those messages by their properties",
+                    "{label}: the tags code replaces an address where the extension holds nothing, in {strays}; "
+                    "brokers filter those messages by their properties",
                     label=queue.label,
-                    strays=strays,
+                    strays=many(strays, "unit"),
                 )
             )
         elif self.files.queue.files and not queue.queue.files:

@@ -60,7 +60,7 @@ from rmqstore.repair.rebuild.rocksdb import replace_database
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
 from rmqstore.scan.dispatch import Name
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _FILES = {TOPICS: "topics.json", GROUPS: "subscriptionGroup.json", CONSUMER_OFFSETS: "consumerOffset.json"}
 _LIGHT_OFFSETS = "lmqConsumerOffset.json"
@@ -175,7 +175,11 @@ def _stored(store: Store, directory: str, table: str) -> Table:
         ) from e
     if found.broken:
         raise Refused(
-            Text("config/{directory} has {broken} rows that cannot be read", directory=directory, broken=found.broken),
+            Text(
+                "config/{directory} has {broken} that cannot be read",
+                directory=directory,
+                broken=many(found.broken, "row"),
+            ),
             Text("run `rmqstore verify`"),
         )
     version["counter"] = _counter(version) + 1

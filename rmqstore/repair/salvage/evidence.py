@@ -39,7 +39,7 @@ from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 Name = tuple[str, int]
 """A queue: topic, queue id."""
@@ -340,7 +340,7 @@ class Evidence:
                 continue
             if not count:
                 continue
-            words = Text("1 message") if count == 1 else Text("{count:,} messages", count=count)
+            words = many(count, "message")
             known.notes.append(
                 Text(
                     "{label} lost {words} at its end: its consumers are at {stop:,}",
@@ -475,11 +475,11 @@ class Evidence:
                 if room and row.start >= 0:
                     known.notes.append(
                         Text(
-                            "{topic}/{queue_id} lacks {count:,} queue offsets from {start} on, more than the damage "
+                            "{topic}/{queue_id} lacks {count} from {start} on, more than the damage "
                             "there can have contained; they get no filler",
                             topic=topic,
                             queue_id=queue_id,
-                            count=len(numbers),
+                            count=many(len(numbers), "queue offset"),
                             start=numbers.start,
                         )
                     )

@@ -47,7 +47,7 @@ from rmqstore.repair.salvage.candidates import (
 from rmqstore.repair.salvage.evidence import Between, Evidence, Name, QueueSlot, fits_queue
 from rmqstore.repair.salvage.places import carries_crc, framed_records
 from rmqstore.scan.tiling import Kind
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 UnitAt = Callable[[int], tuple[int, int] | None]
 """(commitlog offset, tags code) of the unit at a queue offset; None without a unit."""
@@ -221,9 +221,8 @@ class FramedRecords:
         if unlisted > 0:
             self.refusals.append(
                 Text(
-                    "{unlisted:,} more records with a damaged header, topic or properties: run recover again "
-                    "after this",
-                    unlisted=unlisted,
+                    "{unlisted} with a damaged header, topic or properties: run recover again after this",
+                    unlisted=many(unlisted, "more record"),
                 )
             )
         return self

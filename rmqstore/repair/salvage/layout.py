@@ -22,7 +22,7 @@ from rmqstore.repair.salvage.evidence import Between, Expected, QueueSlot
 from rmqstore.repair.salvage.fillers import LARGEST_UNSEEN, SMALLEST, smallest_visible
 from rmqstore.repair.salvage.places import Damage, framed_records, header_at, unit_of
 from rmqstore.scan.tiling import Kind, Run
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _ROOMY = 320
 """Preferred length (bytes) of a filler for a record of unknown size: enough for its mark."""
@@ -144,9 +144,9 @@ class SpanLayout:
                 min(beside, key=lambda c: c.expected is not None).take_in(cell.start, cell.length)
             else:
                 self.refused = Text(
-                    "{length} bytes at {start:,} are too few for a record: {merge_option} gives up a good "
-                    "message beside them",
-                    length=cell.length,
+                    "no record is as short as {length} (at {start:,}): {merge_option} gives up a good message beside "
+                    "them",
+                    length=many(cell.length, "byte"),
                     start=cell.start,
                     merge_option=MERGE_OPTION,
                 )
@@ -412,8 +412,8 @@ def _number(
         return Text("the indexes of the lost entries are unknown")
     if following is not None and not _fit_count(group, following.index - begin):
         return Text(
-            "{index} entries are missing at {start:,}, more than the span can hold",
-            index=following.index - begin,
+            "missing at {start:,}, more than the span can hold: {entries}",
+            entries=many(following.index - begin, "entry", "entries"),
             start=start,
         )
     term = _last_term(log, before) if before is not None else 0

@@ -144,9 +144,8 @@ def count_unnamed(
         counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
         ledger.notes.append(
             Text(
-                "the loss is a lower bound: {hidden:,} damaged bytes may have contained messages that no consume "
-                "queue shows{counted}",
-                hidden=hidden,
+                "the loss is a lower bound: {hidden} may have contained messages that no consume queue shows{counted}",
+                hidden=many(hidden, "damaged byte"),
                 counted=counted,
             )
         )
@@ -189,10 +188,10 @@ def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ..
     counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
     ledger.notes.append(
         Text(
-            "the loss is a lower bound: {size:,} damaged bytes may have contained the last messages of "
+            "the loss is a lower bound: {size} may have contained the last messages of "
             "queues whose consume queues are missing too ({names}){counted}. New messages of these "
             "queues get queue offsets that were used before",
-            size=size,
+            size=many(size, "damaged byte"),
             names=names,
             counted=counted,
         )
@@ -304,9 +303,9 @@ def after_end(evidence: Evidence, log: LogResult) -> Ledger:
     if doubtful:
         ledger.notes.append(
             Text(
-                "{doubtful:,} units after the end of the log overlap others: left over from an earlier log, "
-                "not counted",
-                doubtful=doubtful,
+                "not counted, because they are left over from an earlier log and overlap others: {units} after the "
+                "end of the log",
+                units=many(doubtful, "unit"),
             )
         )
     for number, count in zip(numbers, counts, strict=True):
@@ -368,8 +367,8 @@ def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone
     why = ""
     if unnamed and (ledger.messages or gone or _only_the_checkpoint_knows(evidence)):
         why = Text(
-            "{unnamed:,} bytes after the log's end at {floor:,} may have contained more messages",
-            unnamed=unnamed,
+            "{unnamed} after the log's end at {floor:,} may have contained more messages",
+            unnamed=many(unnamed, "byte"),
             floor=floor,
         )
     elif ledger.messages and evidence.logs.lag_is_normal:

@@ -606,8 +606,8 @@ class Salvage:
         if len(visible) > MOST_FILLERS and not self.options.accept_fillers:
             draft.decisions.append(
                 Text(
-                    "{visible:,} lost messages would get a visible filler; --accept-fillers accepts that",
-                    visible=len(visible),
+                    "{visible} would get a visible filler; --accept-fillers accepts that",
+                    visible=many(len(visible), "lost message"),
                 )
             )
         draft.notes.extend(first_notes([*self.refusals, *steps.notes]))

@@ -10,7 +10,7 @@ from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
 from rmqstore.formats.times import utc
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 ROW = 16
 _BODY_SHOWN = 256
@@ -49,7 +49,9 @@ def annotate(queue: MappedFileQueue, offset: int, body_offset: int, *, body: boo
         offset, left, head = offset + body_offset, left - body_offset, head[body_offset:]
     magic = int.from_bytes(head[4:8], "big", signed=True)
     if not body_offset and magic == BLANK_MAGIC:
-        note = "" if int.from_bytes(head[:4], "big") == left else Text("{left} bytes are left in the file", left=left)
+        note = (
+            "" if int.from_bytes(head[:4], "big") == left else Text("{left} left in the file", left=many(left, "byte"))
+        )
         yield from _fields(message.BLANK, head, offset, {"size": note})
         return
     yield from _message(queue, file, head, offset, left, body)
@@ -70,7 +72,7 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[HexPart]:
     if values["pos"] != offset:
         notes["pos"] = Text("the entry is at {offset}", offset=offset)
     if values["size"] > left or values["size"] < dledger.ENTRY.size:
-        notes["size"] = Text("{left} bytes are left in the file", left=left)
+        notes["size"] = Text("{left} left in the file", left=many(left, "byte"))
     elif values["size"] != values["body_length"] + dledger.ENTRY.size:
         notes["size"] = Text("should be body length + {size}", size=dledger.ENTRY.size)
     yield from _fields(dledger.ENTRY, head, offset, notes)
@@ -137,17 +139,20 @@ def _message(
     if parsed is None:
         rest = queue.pread(min(left - layout.size, _DAMAGE_SHOWN), at)
         yield HexPart(
-            at, rest, "rest", Text("the next {count} bytes, which cannot be divided into fields", count=len(rest))
+            at,
+            rest,
+            "rest",
+            Text("the next {count}, which cannot be divided into fields", count=many(len(rest), "byte")),
         )
         return
     faults = properties.property_faults(parsed.properties)
     texts = {
-        "body": Text("{count} bytes", count=len(parsed.body))
+        "body": many(len(parsed.body), "byte")
         if body
-        else Text("{count} bytes (hidden; show with --body hex)", count=len(parsed.body)),
-        "topic_length": Text("{count} bytes", count=len(parsed.topic)),
+        else Text("{bytes} (hidden; show with --body hex)", bytes=many(len(parsed.body), "byte")),
+        "topic_length": many(len(parsed.topic), "byte"),
         "topic": parsed.topic_text,
-        "properties_length": Text("{count} bytes", count=len(parsed.properties)),
+        "properties_length": many(len(parsed.properties), "byte"),
         "properties": ", ".join(f"{k}={v}" for k, v in properties.parse_properties(parsed.properties).items()),
     }
     for field, start, stop in message.MESSAGE.spans(whole)[len(layout.fields) :]:

@@ -126,7 +126,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     assert isinstance(loss, dict)
     assert isinstance(notes, list)
     assert loss["queues"] == per_queue(hit)
-    assert any(str(note).startswith("2 units after the end of the log overlap others") for note in notes)
+    assert any(str(note).endswith("and overlap others: 2 units after the end of the log") for note in notes)
 
 
 def test_a_loss_is_counted_once(tmp_path: Path) -> None:
