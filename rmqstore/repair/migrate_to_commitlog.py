@@ -230,7 +230,7 @@ def _wrong_kind(store: Store) -> MigrationRefusal | None:
         return MigrationRefusal(
             Text(
                 "broker.conf says dLegerSelfId={wanted}, but there is only {directory}",
-                messages=many(wanted, "message"),
+                wanted=wanted,
                 directory=store.dledger.directory.name,
             ),
             Text("this is the directory of another node: correct broker.conf, or give that node's store"),

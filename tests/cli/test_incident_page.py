@@ -67,7 +67,10 @@ def test_the_page_tells_what_was_lost_given_back_and_would_have_been_lost(store:
     assert "2 messages lost. The rest of the store is sound today." in text
     assert state_of_banner(tmp_path) == "warning"
     broker: Any = before["broker"]
-    assert str(before["verdict"]) in text and f"{broker['messages_lost']:,} messages lost without the repair" in text
+    assert (
+        str(before["verdict"]) in text
+        and f"{broker['messages_lost']:,} messages that the next start would have deleted without it" in text
+    )
     brokers: Any = before["brokers"]
     assert brokers and all(row["words"] in text for row in brokers)
     for code in ("CL-BODY-CRC × 2", "CL-ZERO-HOLE × 1"):
@@ -79,6 +82,10 @@ def test_the_page_tells_what_was_lost_given_back_and_would_have_been_lost(store:
     assert "1 damaged message mended" in text
     assert [row["now"] for row in rows] == ["filler", "filler", "present"]
     assert "CG_dlq_11" in text
+    nameless = sum(row["lost"] == "true" and not row["keys"] for row in rows)
+    advice = f"rmqstore lost {store} --expected acknowledged.txt"
+    assert nameless == 1
+    assert "No key is left of 1 message: compare" in text and advice in text
 
 
 def test_groups_are_those_before_the_repair(store: Path, tmp_path: Path) -> None:
@@ -102,7 +109,7 @@ def test_after_an_undo_nothing_is_in_effect(store: Path, tmp_path: Path) -> None
     path = repaired(store)
     assert run("undo", str(path)).exit_code == 0
     text, rows = page_of(store, path, tmp_path, exit_code=1)
-    assert "This repair was undone" in text and "messages lost without the repair" not in text
+    assert "This repair was undone" in text and "messages that the next start would have deleted without it" not in text
     assert "Messages that the repair would not have kept" in text and "What was planned" in text
     assert {row["now"] for row in rows} == {"damaged"}
     assert f"rmqstore recover {store}" in text and "rmqstore undo" not in text.partition("What to do now")[2][:400]
@@ -173,11 +180,12 @@ def test_every_command_on_the_page_runs(store: Path, tmp_path: Path, lang: str) 
     assert result.exit_code == 0
     replica = str(shutil.copytree(unpack(STORE), tmp_path / "replica"))
     commands = [html.unescape(words) for words in re.findall(r"<pre>(.*?)</pre>", target.read_text("utf-8"))]
-    assert len(commands) == 4
+    assert len(commands) == 5
+    (tmp_path / "acknowledged.txt").write_text("ord11_42\n")
     for words in commands:
         program, *arguments = shlex.split(words.replace("DIR", replica))
         assert program == "rmqstore"
-        arguments = [str(tmp_path / w) if w in ("lost.csv", "lost-bodies") else w for w in arguments]
+        arguments = [str(tmp_path / w) if w in ("lost.csv", "lost-bodies", "acknowledged.txt") else w for w in arguments]
         assert run(*arguments).exit_code in (0, 1), words
     assert len((tmp_path / "lost.csv").read_text().splitlines()) == 4
     assert len(list((tmp_path / "lost-bodies").iterdir())) == 2

@@ -181,6 +181,15 @@ def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str
         Text("Send the list of lost messages to the teams that produce them, so that they send these again:"),
         command(f"rmqstore lost {store} --journal {journal} --format csv -o lost.csv"),
     )
+    nameless = sum(not (one.message.keys or one.message.unique_key) for one in found.lost)
+    if nameless:
+        yield (
+            Text(
+                "No key is left of {messages}: compare the store with a list of what was acknowledged to the producers:",
+                messages=many(nameless, "message"),
+            ),
+            command(f"rmqstore lost {store} --expected acknowledged.txt"),
+        )
     left = sum(one.message.body != "gone" for one in found.lost)
     if left:
         yield (

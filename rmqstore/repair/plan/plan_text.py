@@ -420,11 +420,15 @@ def _describe_stays(plan: Plan) -> Iterator[str]:
     alike: dict[tuple[str, str], list[str]] = {}
     for code, row in rows.items():
         if isinstance(row, Mapping):
-            why, do = (row[name] if isinstance(row.get(name), str) else str(row.get(name)) for name in ("why", "do"))
-            alike.setdefault((why, do), []).append(f"{code} x {row.get('count')}")
+            alike.setdefault((_words(row.get("why")), _words(row.get("do"))), []).append(f"{code} x {row.get('count')}")
     for (why, do), codes in alike.items():
         yield Placed("  {codes}: {why}", codes=joined(codes), why=why)
         yield Placed("    -> {do}", do=do)
+
+
+def _words(value: Json) -> str:
+    """Return a text of the plan with its template; a plan that was read from a file may have any JSON."""
+    return value if isinstance(value, str) else str(value)
 
 
 def _describe_outcome(plan: Plan) -> Iterator[str]:
