@@ -38,7 +38,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text
 
 LAST_FILES = 3
-_REBUILD = Text("run `rmqstore verify`, then `rmqstore rebuild cq`")
+_REBUILD = Text("run `rmqstore verify`, then `rmqstore rebuild STORE cq`")
 _HEAD = 4096
 _AFTER_ALL = 1 << 62
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,7 +177,7 @@ def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
         damaged = "" if hit.sound else Text(", damaged")
         yield Text("  log offset {at:>13,}  {stored}{damaged}", at=hit.offset or 0, stored=stored, damaged=damaged)
         yield Placed("             {place}", place=queue_place(*hit.queue_place))
-    yield Text("rmqstore get {store} {offset} shows the newest", store=store, offset=hits[0].offset)
+    yield Text("rmqstore get {store} {offset} shows the newest", store=shlex.quote(str(store)), offset=hits[0].offset)
 
 
 def _scan(out: Output, store: Store, text: str) -> Iterator[Found]:

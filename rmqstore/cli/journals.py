@@ -199,7 +199,7 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
         if one.folder.path.parent.parent != one.folder.store:
             yield Text("  in {path}", path=one.folder.path)
         if one.state == "done":
-            yield Text("  to undo: rmqstore undo {path}", path=one.folder.path)
+            yield Text("  to undo: rmqstore undo {path}", path=shlex.quote(str(one.folder.path)))
         if one.state == "missing":
             yield Text("  without it, this repair can be neither undone nor resumed")
             if one.kept:

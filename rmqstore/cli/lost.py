@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -147,7 +148,7 @@ def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[
             yield Text("The last message of {log} was stored at {time}.", log=result.name, time=time)
     yield Text(
         "A broker and `rmqstore recover` overwrite them. `rmqstore export {store} --stale -o FILE` saves them.",
-        store=store,
+        store=shlex.quote(str(store)),
     )
     yield ""
 
@@ -550,8 +551,8 @@ def _write(
         out.note(Text("note: {note}", note=line))
     for one in deleted:
         out.note(Text("note: {note}", note=_still_there(one)))
-        topic = printable(one.topic)
-        out.note(Text("`rmqstore export {path} --topic {topic}` saves them", path=store.path, topic=topic))
+        path, topic = shlex.quote(str(store.path)), shlex.quote(printable(one.topic))
+        out.note(Text("`rmqstore export {path} --topic {topic} -o FILE` saves them", path=path, topic=topic))
     return count
 
 
@@ -604,11 +605,12 @@ def _still_there(one: DeletedTopic) -> str:
 
 def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
     """Yield the topics that topics.json does not have, and what saves their messages or brings them back."""
+    name = shlex.quote(str(store))
     for one in topics:
         what, (first, last) = _still_there(one), (one.first_offset, one.last_offset)
         yield Text("{what}, at log offsets {first:,} to {last:,}", what=what, first=first, last=last)
-        topic = printable(one.topic)
-        yield Text("  `rmqstore export {store} --topic {topic} -o FILE` saves them", store=store, topic=topic)
+        topic = shlex.quote(printable(one.topic))
+        yield Text("  `rmqstore export {store} --topic {topic} -o FILE` saves them", store=name, topic=topic)
     if topics:
         yield Text(
             "To serve them again, stop the broker, and add these entries to topicConfigTable in config/topics.json:"
@@ -617,7 +619,7 @@ def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
             config = dumps(one.to_json()["topic_config"], sort_keys=True)
             yield AsIs(f"  {dumps(one.topic)}: {config}")
         if any(not one.has_queues for one in topics):
-            yield Text("Then `rmqstore recover {store} --apply` makes their queues.", store=store)
+            yield Text("Then `rmqstore recover {store} --apply` makes their queues.", store=name)
 
 
 def _unlisted(losses: Losses) -> Iterator[str]:

@@ -7,6 +7,7 @@ group, the other nodes' stores decide.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -259,7 +260,9 @@ def _choose(committed: int, last: int, choice: MigrationChoice, store: str) -> t
         return committed, "", ahead
     if choice.only_committed:
         if committed < 0 <= last:
-            advice = Text("run `rmqstore recover {store} --apply`, or use --include-uncommitted", store=store)
+            advice = Text(
+                "run `rmqstore recover {store} --apply`, or use --include-uncommitted", store=shlex.quote(store)
+            )
             return committed, "", MigrationRefusal(Text("no committedIndex on disk: nothing would be migrated"), advice)
         return committed, "--only-committed", None
     if choice.include:

@@ -12,6 +12,7 @@ Whether the store can become a member of a DLedger group is checked first; each 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -235,7 +236,7 @@ def in_use(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
     for journal in find_unfinished(store.root):
         yield MigrationRefusal(
             Text("the journal {path} is {state}", path=journal.path, state=journal.state.value),
-            Text("run `rmqstore undo {path}` or `rmqstore resume {path}` first", path=journal.path),
+            Text("run `rmqstore undo {path}` or `rmqstore resume {path}` first", path=shlex.quote(str(journal.path))),
         )
 
 

@@ -185,7 +185,9 @@ def test_every_command_on_the_page_runs(store: Path, tmp_path: Path, lang: str) 
     for words in commands:
         program, *arguments = shlex.split(words.replace("DIR", replica))
         assert program == "rmqstore"
-        arguments = [str(tmp_path / w) if w in ("lost.csv", "lost-bodies", "acknowledged.txt") else w for w in arguments]
+        arguments = [
+            str(tmp_path / w) if w in ("lost.csv", "lost-bodies", "acknowledged.txt") else w for w in arguments
+        ]
         assert run(*arguments).exit_code in (0, 1), words
     assert len((tmp_path / "lost.csv").read_text().splitlines()) == 4
     assert len(list((tmp_path / "lost-bodies").iterdir())) == 2

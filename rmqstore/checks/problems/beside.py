@@ -723,7 +723,7 @@ BROKER: Rows = (
         needs_operator=OperatorTask(
             why=Text("the rules of this broker version lose them, not damage of the store"),
             do=Text(
-                "start a version that loses nothing: `rmqstore verify --broker VERSION` forecasts it; start "
+                "start a version that loses nothing: `rmqstore verify STORE --broker VERSION` forecasts it; start "
                 "a store that has DLedger entries with enableDLegerCommitLog=true"
             ),
         ),

@@ -185,7 +185,7 @@ def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str
     if nameless:
         yield (
             Text(
-                "No key is left of {messages}: compare the store with a list of what was acknowledged to the producers:",
+                "No key is left of {messages}: compare the store with a list of what producers had acknowledged:",
                 messages=many(nameless, "message"),
             ),
             command(f"rmqstore lost {store} --expected acknowledged.txt"),

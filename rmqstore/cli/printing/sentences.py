@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,10 +57,12 @@ def lost_lines(store: Path, lost: MissingMessage, width: int) -> Iterator[str]:
     if one.consumed_by:
         yield detail(Text("read past by"), printable(joined(one.consumed_by)))
     if lost.cause != "filler":
-        yield detail(Text("repair"), f"rmqstore recover {store}")
+        yield detail(Text("repair"), f"rmqstore recover {shlex.quote(str(store))}")
     elif lost.journal is not None:
         bodies = " --bodies DIR" if one.body != "gone" else ""
-        yield detail(Text("left"), f"rmqstore lost {store} --journal {lost.journal}{bodies}")
+        yield detail(
+            Text("left"), f"rmqstore lost {shlex.quote(str(store))} --journal {shlex.quote(str(lost.journal))}{bodies}"
+        )
 
 
 _HOUR, _DAY = 3_600_000, 86_400_000

@@ -10,6 +10,7 @@ Refuses a store that another process uses, and holds its lock while it is change
 from __future__ import annotations
 
 import contextlib
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -220,7 +221,7 @@ def apply(
     for info in find_unfinished(paths.store):
         raise Refused(
             Text("the journal {path} is {state}: finish it first", path=info.path, state=info.state.value),
-            Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=info.path),
+            Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=shlex.quote(str(info.path))),
         )
     refuse_locked(paths.store)
     places = paths.places(step.path for step in plan.steps)
@@ -269,7 +270,7 @@ def resume(
     if state in (State.UNDOING, State.UNDONE):
         raise Refused(
             Text("{path} was undone, completely or in part", path=folder.path),
-            Text("run `rmqstore undo {path}`, then repair again", path=folder.path),
+            Text("run `rmqstore undo {path}`, then repair again", path=shlex.quote(str(folder.path))),
         )
     if state is State.PREPARING:
         _discard_unstarted(folder)
@@ -315,7 +316,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
     if later:
         raise Refused(
             Text("{later} is newer than {path}", later=later[-1], path=folder.path),
-            Text("run `rmqstore undo {later}` first", later=later[-1]),
+            Text("run `rmqstore undo {later}` first", later=shlex.quote(str(later[-1]))),
         )
     plan = folder.load_plan()
     paths = PlanPaths.of(plan, folder.store)
@@ -499,12 +500,13 @@ def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
 
 
 def _half_applied(folder: JournalFolder, what: str, error: BaseException) -> HalfApplied:
+    journal = shlex.quote(str(folder.path))
     if what == "apply":
         advice = Text(
-            "run `rmqstore undo {path}` to restore the store, or `rmqstore resume {path}` to finish", path=folder.path
+            "run `rmqstore undo {path}` to restore the store, or `rmqstore resume {path}` to finish", path=journal
         )
     else:
-        advice = Text("run `rmqstore undo {path}` again: it continues where it stopped", path=folder.path)
+        advice = Text("run `rmqstore undo {path}` again: it continues where it stopped", path=journal)
     return HalfApplied(
         Text(
             "{what} stopped half-way, its journal {path} is intact: {error}",
