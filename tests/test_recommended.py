@@ -80,8 +80,8 @@ def flipped(folder: Path) -> Path:
 def with_old_records(folder: Path) -> Path:
     store = sound(folder)
     last = sorted((store / "commitlog").iterdir())[-1]
-    place = 60_000
-    put(last, place, old(int(last.name) + place))
+    place = 479_958 - int(last.name) + 5  # after the end of the log
+    put(last, place, old(1 << 40))
     return store
 
 
