@@ -318,6 +318,8 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
+    from rmqstore.checks.filler_notes import repaired_records
+    from rmqstore.scan.columns import NOTHING
     from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -333,6 +335,8 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
         found_rows = read_messages(store, what, job, damage, jobs=count)
         rows: Iterable[dict[str, Any]] = chain.from_iterable(found_rows)
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
+        if out.format == "table" and not job.entries and repaired_records(store) != NOTHING:
+            rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
         if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
         elif job.body.style and out.format == "csv":
@@ -341,6 +345,11 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     if not found:
         note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
+
+
+def _with_repair(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of a table with what a repair did to the record."""
+    return row | {"repair": "filler" if row["filler"] else "mended" if row["mended"] else None}
 
 
 def _with_columns_of_body(row: dict[str, Any], style: str) -> dict[str, Any]:

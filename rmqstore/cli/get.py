@@ -69,6 +69,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     """
     from rmqstore.checks.filler_notes import repaired_records
     from rmqstore.cli.shared.reading import open_named
+    from rmqstore.scan.columns import NOTHING
 
     if not where.strip():
         raise UsageError(Text("WHERE is empty"), Text("give a log offset, TOPIC/QUEUE/OFFSET, a message id or a key"))
@@ -88,7 +89,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
         if out.as_json:
             out.report(answer)
         return 1
-    repaired = repaired_records(opened)
+    repaired = repaired_records(opened) if lost is None else NOTHING  # a record in lost+found is as it was
     row = _row(found, body, repaired)
     if save_body is not None:
         saver = Output(path=save_body)

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +49,28 @@ def test_dump_shows_what_is_a_filler(lost_two: tuple[Path, list[Record]]) -> Non
     assert [row["offset"] for row in dumped if row["filler"]] == [r.position for r in lost]
     table = list(csv.DictReader(io.StringIO(run("dump", str(store), "--format", "csv").stdout)))
     assert [row["filler"] for row in table] == [str(row["filler"]).lower() for row in dumped]
+
+
+@pytest.mark.parametrize("columns", ["80", "120"])
+def test_a_table_of_dump_says_what_a_repair_did(
+    lost_two: tuple[Path, list[Record]], columns: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, _ = lost_two
+    dumped = rows("dump", str(store), "--format", "ndjson")
+    monkeypatch.setenv("COLUMNS", columns)
+    head, *table = run("dump", str(store), "--format", "table").stdout.splitlines()
+    at = head.index("repair")
+    shown = [line[at : at + 6].strip() for line in table]
+    assert shown == ["filler" if row["filler"] else "mended" if row["mended"] else "-" for row in dumped]
+    assert {"filler", "mended", "-"} == set(shown)
+    assert " repair" not in run("dump", str(unpack("5.4.0-clean")), "--format", "table").stdout.splitlines()[0]
+
+
+def test_get_shows_the_record_in_lost_and_found_as_it_was(lost_two: tuple[Path, list[Record]]) -> None:
+    store, (first, _) = lost_two
+    answer: Any = run_json("get", str(store), first.properties["UNIQ_KEY"], exit_code=1)
+    assert answer["lost"]["filler"] is True
+    assert (answer["message"]["filler"], answer["message"]["mended"]) == (False, False)
 
 
 def test_exports_and_counts_leave_fillers_out_unless_asked_for(lost_two: tuple[Path, list[Record]]) -> None:

@@ -23,7 +23,7 @@ _GAP = "  "
 _FIRST_BLOCK, _BLOCK = 500, 5000  # rows written at once; the first block decides the widths
 _IDENTIFYING = (
     *("topic", "group", "queue", "queue_id", "queue_offset", "file", "path", "kind", "start", "keys", "unique_key"),
-    *("offset", "store_timestamp", "timestamp", "commitlog_offset", "phy_offset", "index", "lag"),
+    *("repair", "offset", "store_timestamp", "timestamp", "commitlog_offset", "phy_offset", "index", "lag"),
 )
 """Columns that tell rows apart, the most telling first: they are left out last."""
 _PATHS = ("file", "path")
