@@ -7,7 +7,7 @@ acknowledged is in the revive log, in the timer, or in kvStore/ (`formats/pop.py
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -20,7 +20,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
-from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, parse_properties
+from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, UNIQ_KEY, parse_properties
 from rmqstore.views import lookup
 from rmqstore.views.lookup import KeyIndex
 from rmqstore.views.stores import StoreRef
@@ -157,14 +157,51 @@ class PopProgress:
         if log.found:
             log.read(TIMER_TOPIC, 0, -1)
         self.is_complete = log.is_complete
+        late = _LateAcknowledgements(store, newest)
         for point in log.points.values():
             acknowledged = log.acknowledged.get(point.key, set()) | point.acknowledged
             for offset in point.offsets:
                 state = PopState.ACKNOWLEDGED if offset in acknowledged else PopState.INVISIBLE
-                if state is PopState.INVISIBLE and point.key in log.processed:
-                    state = PopState.RETURNED
                 key = point.key
+                if key in log.processed and (
+                    state is PopState.INVISIBLE or late.is_late(key.group, key.topic, key.queue_id, offset)
+                ):
+                    state = PopState.RETURNED
                 self._add(Popped(key.group, key.topic, key.queue_id, offset, state, key.pop_time, point.visible_time))
+
+
+class _LateAcknowledgements:
+    """Acknowledgements that came when the broker had returned the message: the group has a copy in its retry topic."""
+
+    def __init__(self, store: Store, newest: int | None) -> None:
+        self.store, self.newest = store, newest
+        self.queue_ids: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, queue_id in lookup.queue_names(store):
+            self.queue_ids[topic].append(queue_id)
+        self.copies: dict[tuple[str, str], frozenset[str]] = {}
+        self.units: dict[tuple[str, int], lookup.QueueUnits] = {}
+
+    def is_late(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
+        """Return whether the retry topic of the group has a copy of a message."""
+        pair = group, topic
+        if pair not in self.copies:
+            names = [(name, number) for name in pop.retry_topics(*pair) for number in self.queue_ids[name]]
+            self.copies[pair] = frozenset(filter(None, (key for name in names for key in self._keys(*name))))
+        return bool(self.copies[pair]) and self._key(topic, queue_id, queue_offset) in self.copies[pair]
+
+    def _keys(self, topic: str, queue_id: int) -> Iterator[str | None]:
+        """Yield the unique ids of the newest messages of a queue."""
+        first, stop = self._of(topic, queue_id).bounds(self.store.log_start) or (0, 0)
+        start = first if self.newest is None else max(first, stop - self.newest)
+        yield from (self._key(topic, queue_id, queue_offset) for queue_offset in range(start, stop))
+
+    def _key(self, topic: str, queue_id: int, queue_offset: int) -> str | None:
+        unit = self._of(topic, queue_id).at(queue_offset)
+        found = None if unit is None else lookup.by_offset(self.store, unit.offset)
+        return None if found is None else parse_properties(found.message.properties).get(UNIQ_KEY)
+
+    def _of(self, topic: str, queue_id: int) -> lookup.QueueUnits:
+        return self.units.setdefault((topic, queue_id), lookup.QueueUnits(self.store, topic, queue_id))
 
 
 class _ReviveLog:

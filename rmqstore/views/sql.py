@@ -134,7 +134,7 @@ class Query:
                 raise KeyboardInterrupt from None
             text = " ".join(re.split(r"\n+LINE \d+:", str(e))[0].split())
             text = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text)  # "Parser Error: " adds nothing
-            raise UsageError(f"sql: DuckDB: {text}", _advice(e, query)) from None
+            raise UsageError(Text("sql: DuckDB: {text}", text=text), _advice(e, query)) from None
 
     def _view(self, name: str) -> _View:
         if name in ("messages", "dledger"):

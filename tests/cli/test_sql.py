@@ -314,3 +314,10 @@ def test_unreadable_consumer_offsets_are_not_reported_as_empty(tmp_path: Path) -
     result = run("sql", str(store), "select count(*) n from consumer_offsets", "--format", "ndjson")
     assert result.exit_code == 4
     assert "there is no readable consumerOffset.json" in result.stderr
+
+
+def test_an_error_of_the_database_is_marked_as_its_own_in_chinese(store: Path) -> None:
+    result = run("sql", str(store), "selec 1", "--lang", "zh")
+    assert result.exit_code == 2
+    assert result.stderr.startswith('错误：sql：数据库 DuckDB 的原文（英文）：syntax error at or near "selec"')
+    assert run("sql", str(store), "selec 1").stderr.startswith("error: sql: DuckDB: syntax error")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import rmqstore
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.files.store import open_store
 from rmqstore.formats.configuration import parse_config_object
@@ -16,6 +17,7 @@ from rmqstore.views.progress import PopProgress, PopState
 from tests.command import run, run_json
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
+from tests.views.decoder import find_records
 
 TOPIC, GROUP = "PopRaw_11", "PopRawGroup_11"
 RETRY = f"%RETRY%{GROUP}_{TOPIC}"
@@ -139,3 +141,31 @@ def test_without_an_index_the_kv_service_does_not_tell_find(tmp_path: Path) -> N
         path.unlink()
     done = run("find", str(store), f"{TOPIC}/0/10")
     assert "the store does not tell whether it was acknowledged" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize("name", LOG)
+def test_an_acknowledgement_after_the_return_does_not_count(name: str, tmp_path: Path) -> None:
+    """The broker has a copy in the retry topic by then, and delivers it."""
+    store = copy_store(name, tmp_path)
+    before = states(store)
+    returned = next(p for p in PopProgress.read(open_store(store)).received.values() if p.state is PopState.RETURNED)
+    log = next(
+        r for r in find_records(store) if r.topic.startswith("rmq_sys_REVIVE_LOG") and r.properties["TAGS"] == "ck"
+    )
+    points = [json.loads(r.body) for r in find_records(store) if r.properties.get("TAGS") == "ck"]
+    point = next(
+        p
+        for p in points
+        if (p["t"], p["q"], p["pt"]) == (returned.topic, returned.queue_id, returned.pop_time)
+        and returned.queue_offset - p["so"] in p["d"]
+    )
+    body = {name: point[name] for name in ("c", "t", "q", "so", "pt", "bn")} | {"ao": returned.queue_offset}
+    with rmqstore.open_writable(store) as writer:
+        writer.put(rmqstore.NewMessage(log.topic, json.dumps(body).encode(), tags="ack", queue_id=log.queue_id))
+    after = PopProgress.read(open_store(store)).received[
+        returned.group, returned.topic, returned.queue_id, returned.queue_offset
+    ]
+    assert after.state is PopState.RETURNED
+    assert states(store) == before
+    sums: Any = run_json("offsets", str(store), "--group", GROUP, "--topic", TOPIC, exit_code=0)
+    assert sum(row["pop"].get("acknowledged", 0) for row in sums["offsets"]) == before[TOPIC, "acknowledged"]
