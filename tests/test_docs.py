@@ -91,6 +91,15 @@ def test_the_how_to_shows_what_bundle_prints(store: Path, monkeypatch: pytest.Mo
     ]
 
 
+def test_the_chinese_readme_shows_what_verify_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [shown] = [text for text in fenced("README.zh-CN.md") if text.startswith("$ rmqstore verify store ")]
+    command, _, expected = shown.partition("\n")
+    copy_store("5.4.0-clean", tmp_path, rename="store")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert run(*shlex.split(command)[2:]).stdout == expected
+
+
 def size_left_out(line: str) -> str:
     """Remove the size of the bundle from a line, because the compressed size varies."""
     return re.sub(r"\.gz: [0-9.]+ KiB", ".gz: KiB", line)
@@ -153,6 +162,8 @@ def test_the_number_of_starts_on_the_pages_is_that_of_the_recorded_ones() -> Non
     for page in ("README.md", "CHANGELOG.md"):
         [hundreds] = re.findall(r"more than (\d+)00 recorded\s+starts", (ROOT / page).read_text("utf-8"))
         assert int(hundreds) == starts // 100, page
+    [hundreds] = re.findall(r"(\d+)00 多次真实启动", (ROOT / "README.zh-CN.md").read_text("utf-8"))
+    assert int(hundreds) == starts // 100
 
 
 _KINDS = ("5.4.0-clean", "5.4.0-dledger", "5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-rocksdb-double")

@@ -12,7 +12,7 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many, printable, time_text
+from rmqstore.cli.printing.quantities import many, printable, time_text, wrapped
 from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
@@ -259,7 +259,8 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
     place = Text("not in a log") if found.offset is None else Text("log offset {offset:,}", offset=found.offset)
     stored = time_text(message.store_timestamp, exact=True)
     where = queue_place(*found.queue_place)
-    yield Text("{where}   {place}   stored {stored}", where=where, place=place, stored=stored)
+    head = Text("{where}   {place}   stored {stored}", where=where, place=place, stored=stored)
+    yield from wrapped(head, width, then="  ") if width is not None else [head]
     fault = Text("damaged: {fault}", fault=_FAULTS.get(row["fault"], row["fault"]))
     born = time_text(message.born_timestamp, exact=True)
     flags = f"0x{message.sys_flag & 0xFFFFFFFF:x}"
@@ -274,7 +275,9 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
     ]
     if message.prepared_transaction_offset:
         rows.append((Text("half message"), Text("log offset {at:,}", at=message.prepared_transaction_offset)))
-    yield from (detail(name, value) for name, value in rows)
+    for name, value in rows:
+        line = detail(name, value)
+        yield from wrapped(line, width, then=" " * 15) if width is not None else [line]
     yield "  properties"
     yield from (AsIs(f"    {name} = {value}") for name, value in row["properties"].items())
     yield from _inner_lines(row)

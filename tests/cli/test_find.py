@@ -191,7 +191,7 @@ def test_the_first_line_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     assert first_line(store, "ord11_42") == "ord11_42: arrived, sent back by CG_part_11 (1 time)"
     assert first_line(store, "ord11_90000") == "ord11_90000: arrived, read past by CG_part_11"
     assert re.fullmatch(
-        r"ord11_90006: arrived, due at [-0-9]+ [:.0-9]+ UTC, not delivered yet", first_line(store, "ord11_90006")
+        r"ord11_90006: arrived, due since [-0-9]+ [:.0-9]+ UTC, not delivered yet", first_line(store, "ord11_90006")
     )
     dead = next(r for r in find_records(store) if r.topic == "%DLQ%CG_dlq_11")
     told = r"\w+: arrived, given up by CG_dlq_11 at [-0-9]+ [:.0-9]+ UTC after 1 retry: a dead letter"
