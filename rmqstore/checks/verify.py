@@ -31,6 +31,7 @@ from rmqstore.checks.problems.report import problem_counts as problem_counts
 from rmqstore.checks.problems.table import Severity
 from rmqstore.checks.verified import Verified as Verified
 from rmqstore.checks.verified import VerifyOptions as VerifyOptions
+from rmqstore.errors import about
 from rmqstore.files.config import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.recognise import store_above
@@ -321,7 +322,9 @@ class Examination:
 
             if store.kind is StoreKind.PART:
                 self.states = check_queues_alone(store, findings)
-            elif store.kind is not StoreKind.ROCKSDB:
+            elif store.kind is StoreKind.ROCKSDB:
+                alone = self._rows_alone()
+            else:
                 alone = check_queues_alone(store, Findings(keep=0))
         units = sum(s.max for s in (self.states if results else alone).values())
         if units and not any(r.messages for r in results) and self.partial is None:
@@ -341,6 +344,20 @@ class Examination:
 
             report_contradicted(logs, findings)
         check_queue_offsets(findings, logs)
+
+    def _rows_alone(self) -> dict[str, QueueState]:
+        """Return the consume queues in RocksDB of a store without a log."""
+        from rmqstore.files.rocksdb.database import CannotRead
+        from rmqstore.files.rocksdb.queues import RocksDBQueues
+
+        directory = self.store.rocksdb_directory
+        try:
+            rows = RocksDBQueues(self.store)
+            queues = {f"{topic}/{queue_id}": rows.queue(topic, queue_id) for topic, queue_id in rows.names()}
+            return {label: QueueState(queue.first, queue.behind, queue.behind) for label, queue in queues.items()}
+        except CannotRead as error:
+            self.report.unchecked.append(about(f"{directory.name}/", error))
+            return {}
 
     def _queues_against_log(self) -> None:
         from rmqstore.checks.queues.batch_queue import check_batch_queues

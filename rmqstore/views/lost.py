@@ -44,6 +44,7 @@ _NAME_DIGITS = 17
 _LARGEST_SPAN = 256 << 20
 _MOST_UNITS = 20_000  # messages listed by their queue entries only; further ones are counted
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1_U32, MAGIC_V2_U32)))
+_END = 1 << 62  # after every offset (bytes)
 _COUNTED = (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE)
 """Problems whose lost messages a plan counts, although it leaves them."""
 RecordAt = Callable[[int], Found | None]
@@ -158,7 +159,10 @@ class LostMessages:
             if finding.damages_log and (plan is None or (isinstance(stays, Mapping) and finding.code in stays))
         ]
         out.at_least |= plan is None or any(finding.code not in _COUNTED for finding in left)
-        self._from_units(out, [(finding.offset, finding.offset + finding.length) for finding in left])
+        spans = [(finding.offset, finding.offset + finding.length) for finding in left]
+        if codes.CL_NO_MESSAGES in verified.report.findings.counts:  # the whole log is gone
+            spans = [(0, _END)]
+        self._from_units(out, spans)
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out
 

@@ -19,8 +19,9 @@ from tests.cases.case import make, read_case
 from tests.command import run, run_json
 from tests.damage import flip, zero
 from tests.loops import loops as loops
+from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
-from tests.views.decoder import read_folder
+from tests.views.decoder import find_records, read_folder
 
 
 def _headline(store: Path, *options: str) -> str:
@@ -212,3 +213,23 @@ def test_headline_names_a_configuration_file_that_nobody_can_read(store: Path) -
     (store / "config" / "topics.json.bak").unlink()
     words = "RocketMQ 5.4.0 would start and lose nothing, but it reads nothing from topics.json."
     assert _headline(store).startswith(words)
+
+
+@pytest.mark.parametrize("name", ["5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate"])
+@pytest.mark.parametrize("gone", ["directory", "files"])
+def test_headline_says_that_the_log_of_queues_in_rocksdb_is_gone(name: str, gone: str, tmp_path: Path) -> None:
+    need_rocksdict()
+    store = copy_store(name, tmp_path)
+    count = len(list(find_records(store)))
+    shutil.rmtree(store / "commitlog")
+    if gone == "files":
+        (store / "commitlog").mkdir()
+    version = name.partition("-")[0]
+    words = (
+        f"RocketMQ {version} would start empty: the log contains none of the {count} messages in the consume queues."
+    )
+    assert _headline(store).startswith(words)
+    assert run("lost", str(store)).exit_code == 1
+    for path in store.rglob("MANIFEST-*"):
+        path.write_bytes(b"garbage")
+    assert "CQ-ROCKSDB" in run_json("verify", str(store), exit_code=1)["counts"]

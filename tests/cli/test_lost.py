@@ -382,3 +382,16 @@ def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(store: P
     after = run("dump", str(store), "--what", "consumequeue", "--topic", "Order_11", "--format", "ndjson").stdout
     assert after == before
     assert lost(store, "--next-start", exit_code=0)["deleted_topics"] == []
+
+
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb"])
+def test_without_the_log_every_message_is_lost(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    key = next(key for r in find_records(store) for key in r.properties.get("KEYS", "").split())
+    count = len(list(find_records(store)))
+    for path in (store / "commitlog", *store.glob("dledger-*")):
+        shutil.rmtree(path, ignore_errors=True)
+    answer: Any = lost(store)
+    assert len(answer["messages"]) == count
+    assert {one["body"] for one in answer["messages"]} == {"gone"}
+    assert expected(store, [key, "never-sent"], tmp_path) == {key: ("lost", "damage"), "never-sent": ("nowhere", None)}
