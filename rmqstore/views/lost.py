@@ -162,6 +162,7 @@ class LostMessages:
         spans = [(finding.offset, finding.offset + finding.length) for finding in left]
         if codes.CL_NO_MESSAGES in verified.report.findings.counts:  # the whole log is gone
             spans = [(0, _END)]
+            out.unlisted.clear()
         self._from_units(out, spans)
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out

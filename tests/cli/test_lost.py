@@ -384,7 +384,7 @@ def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(store: P
     assert lost(store, "--next-start", exit_code=0)["deleted_topics"] == []
 
 
-@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb"])
+@pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb", "5.5.1-trans-rocksdb"])
 def test_without_the_log_every_message_is_lost(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     key = next(key for r in find_records(store) for key in r.properties.get("KEYS", "").split())
