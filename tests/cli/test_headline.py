@@ -232,4 +232,5 @@ def test_headline_says_that_the_log_of_queues_in_rocksdb_is_gone(name: str, gone
     assert run("lost", str(store)).exit_code == 1
     for path in store.rglob("MANIFEST-*"):
         path.write_bytes(b"garbage")
-    assert "CQ-ROCKSDB" in run_json("verify", str(store), exit_code=1)["counts"]
+    counts: Any = run_json("verify", str(store), exit_code=1)["counts"]
+    assert "CQ-ROCKSDB" in counts
