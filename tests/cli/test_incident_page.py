@@ -19,7 +19,7 @@ from rmqstore.repair.plan.plan import plan_from_json
 from tests.cli.test_report_page import broken, read
 from tests.command import run, run_json
 from tests.repair.trees import failing_at
-from tests.stores import unpack
+from tests.stores import copy_store, unpack
 
 STORE = "5.4.0-clean"
 
@@ -204,3 +204,13 @@ def test_nothing_of_a_plan_is_markup(store: Path, tmp_path: Path) -> None:
     (path / "plan.json").write_text(json.dumps(plan))
     text, _ = page_of(store, path, tmp_path)
     assert evil in text  # as text: `read` accepts no script
+
+
+def test_a_change_of_offsets_has_a_page_too(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    words = ("--set", "CG_tag_11", "Order_11", "--to", "2026-11-21 07:10:26")
+    assert run("offsets", str(store), *words, "--apply").exit_code == 0
+    (path,) = (store / ".rmqstore").iterdir()
+    text, rows = page_of(store, path, tmp_path)
+    assert "No message is lost. The rest of the store is sound today." in text and rows == []
+    assert "the store was not examined before it" in text and "earlier rmqstore" not in text

@@ -285,7 +285,9 @@ def _damage(found: Incident) -> Iterator[Html]:
     yield heading(Text("What was damaged"))
     known = found.before
     if known is None:
-        yield paragraph(Text("The journal is of an earlier rmqstore: it does not have the verdict before the repair."))
+        earlier = Text("The journal is of an earlier rmqstore: it does not have the verdict before the repair.")
+        unread = Text("This change does not repair damage: the store was not examined before it.")
+        yield paragraph(unread if found.plan.facts.get("command") == "offsets" else earlier)
         yield _codes((code, None) for code in found.plan.cures)
         return
     yield paragraph(known.verdict)
