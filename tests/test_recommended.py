@@ -386,6 +386,20 @@ SITUATIONS = {
     "a restored store with damage": Situation(
         backed_up_damaged, ("restore", "repo::a", "restored store"), r"-> rmqstore (recover .*)", 1
     ),
+    "a snapshot does not change": Situation(
+        backed_up_damaged,
+        ("recover", "repo::a", "--apply"),
+        r"`rmqstore (restore [^`]*)`",
+        1,
+        text="read it as {address}; `rmqstore restore {address} DIR` makes a store of it",
+    ),
+    "a damaged snapshot is repaired as a store": Situation(
+        backed_up_damaged,
+        ("verify", "repo::a"),
+        r"`rmqstore (restore [^`]*)`",
+        1,
+        text="STORE is what `rmqstore restore {address} DIR` makes: a snapshot does not change.",
+    ),
     "info": Situation(without_a_file, ("info", _NAME), r"rmqstore (verify .*)", 1),
 }
 

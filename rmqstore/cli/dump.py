@@ -318,8 +318,6 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
-    from rmqstore.checks.filler_notes import repaired_records
-    from rmqstore.scan.columns import NOTHING
     from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -335,7 +333,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
         found_rows = read_messages(store, what, job, damage, jobs=count)
         rows: Iterable[dict[str, Any]] = chain.from_iterable(found_rows)
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
-        if out.format == "table" and not job.entries and repaired_records(store) != NOTHING:
+        if out.format == "table" and not job.entries and _is_repaired(store):
             rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
         if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
@@ -345,6 +343,14 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     if not found:
         note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
+
+
+def _is_repaired(store: Store) -> bool:
+    """Whether a repair has left fillers or mended messages in a log."""
+    from rmqstore.checks.filler_notes import repaired_records
+    from rmqstore.scan.columns import NOTHING
+
+    return repaired_records(store) != NOTHING
 
 
 def _with_repair(row: dict[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,7 @@ import copy
 import errno
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -518,7 +519,10 @@ def recognised(store: S) -> S:
     if files.on_this_machine and (address := str(path) if is_snapshot_address(path) else address_in_repository(path)):
         raise NotAStore(
             Text("{path} belongs to a repository of backups", path=path),
-            Text("read it as {address}; `rmqstore restore {address} DIR` makes a store of it", address=address),
+            Text(
+                "read it as {address}; `rmqstore restore {address} DIR` makes a store of it",
+                address=shlex.quote(address),
+            ),
         )
     try:
         entry = files.stat(path)
