@@ -35,9 +35,9 @@ from rmqstore.errors import about
 from rmqstore.files.config import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.recognise import store_above
-from rmqstore.files.store import Store, StoreKind, open_store, while_files_expire
+from rmqstore.files.store import QueueKind, Store, StoreKind, open_store, while_files_expire
 from rmqstore.formats.message import parse_message
-from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC
+from rmqstore.formats.properties import REVIVE_TOPIC_PREFIX, ROCKSDB_HALF_TOPIC, TIMER_TOPIC, is_lmq
 from rmqstore.formats.rocksdbstore import TIMER_FAMILY
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
@@ -325,7 +325,8 @@ class Examination:
             elif store.kind is StoreKind.ROCKSDB:
                 alone = self._rows_alone()
             else:
-                alone = check_queues_alone(store, Findings(keep=0))
+                alone = check_queues_alone(store, Findings(keep=0)) | self._batch_queues_alone()
+            alone = {label: state for label, state in alone.items() if not is_lmq(label)}  # counted in their topics
         units = sum(s.max for s in (self.states if results else alone).values())
         if units and not any(r.messages for r in results) and self.partial is None:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
@@ -344,6 +345,14 @@ class Examination:
 
             report_contradicted(logs, findings)
         check_queue_offsets(findings, logs)
+
+    def _batch_queues_alone(self) -> dict[str, QueueState]:
+        """Return the batch queues of a store without a log."""
+        from rmqstore.files.log_ends import queue_bounds
+
+        queues = self.store.consume_queues(QueueKind.BATCH)
+        bounds = ((files.label, queue_bounds(files.queue, 0, batch=True)) for files in queues)
+        return {label: QueueState(found.min, found.max, found.max) for label, found in bounds}
 
     def _rows_alone(self) -> dict[str, QueueState]:
         """Return the consume queues in RocksDB of a store without a log."""

@@ -174,7 +174,7 @@ def _lines(answer: Comparison) -> Iterator[str]:
     equal = Text("{messages} at the same offset", messages=many(answer.equal_messages, "message"))
     if answer.divergence is not None and answer.leading_messages < answer.equal_messages:
         leading = answer.leading_messages
-        equal = Text("{equal}, {leading:,} of them before the first difference", equal=equal, leading=leading)
+        equal = Text("{equal}, of which {leading:,} before the first difference", equal=equal, leading=leading)
     yield Text("  equal  {equal}", equal=equal)
     where = answer.divergence
     if where is not None:

@@ -85,7 +85,12 @@ class JobOptions:
 @click.option("--until", type=Time(), help="export, du: only messages stored before this time.")
 @click.option("--quick", is_flag=True, help="verify, crosscheck: do not check body CRCs.")
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
-@click.option("--split-size", type=Size(), metavar="SIZE", help="Bytes per task (default: 64M; export: 256M).")
+@click.option(
+    "--split-size",
+    type=Size(),
+    metavar="SIZE",
+    help="Bytes per task (default: 128M; verify, crosscheck, du: 64M; export: 256M).",
+)
 @click.option(
     "--fillers", is_flag=True, help="export, du, sql: include records that repairs put in the place of lost messages."
 )

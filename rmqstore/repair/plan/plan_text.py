@@ -411,7 +411,7 @@ def _sums(plan: Plan, folder: Callable[[str], str]) -> dict[tuple[str, str, str]
 def _describe_stays(plan: Plan) -> Iterator[str]:
     """List the problems that the plan does not repair, why, and what to do; tolerate any JSON."""
     rows = plan.facts.get("stays")
-    if not isinstance(rows, Mapping) or not rows:
+    if not isinstance(rows, Mapping) or not rows or "expire" in plan.facts:  # a clean-up was not asked to repair
         return
     if plan.empty:
         yield Text("Not repaired by any step (`rmqstore verify` shows the places):")
