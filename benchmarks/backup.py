@@ -1,10 +1,12 @@
 """Compare backup and restore with cp, and snapshots in object storage with pyarrow's copy and the local store.
 
 python -m benchmarks.backup --size 1G --repeat 3 --data /mnt/fast
+python -m benchmarks.backup --broker 5.5.1 --repeat 8
 
 All cases run in turn, round by round. CPU seconds are those of the process; on a busy machine they vary less than the
 wall clock. The files that a case reads are out of the page cache when it starts, as with a first backup. With versitygw
-(see tests/backup/s3_server.py), the cases of object storage run too.
+(see tests/backup/s3_server.py), the cases of object storage run too. --broker compares how many messages a client sends
+to a real broker alone, and beside a backup, in turns of a few seconds.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ import contextlib
 import os
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -105,6 +110,49 @@ def object_storage(work: Path) -> Iterator[str]:
         yield ""
 
 
+_TURN, _SETTLE = 12, 3  # seconds of a turn, and those at its beginning that do not count
+
+
+def beside_broker(version: str, rounds: int, work: Path) -> None:
+    """Print how many messages per second a client sends: alone, beside snapshots every second, and a first backup."""
+    from tests.real_broker.whole_broker import WholeBroker
+
+    store = work / "store"
+    generate(Options(out=store, size=2 << 30, body="1024", file_size=256 << 20))
+    backup = [sys.executable, "-m", "rmqstore", "backup", str(store)]
+    whole = [*backup, "--name", "a", "--max-rate", "100M", "-q"]
+    turns = {"alone": [], "every second": [*backup, str(work / "repo"), "--every", "1s", "-q"], "first backup": whole}
+    conf = {"mappedFileSizeCommitLog": str(256 << 20), "fileReservedTime": "720", "diskMaxUsedSpaceRatio": "95"}
+    sent: list[tuple[float, int]] = []
+    begun: list[tuple[str, float]] = []
+    with WholeBroker(version, store, conf) as broker:
+        seconds = 30 + rounds * len(turns) * (_TURN + 1)
+        client = threading.Thread(target=lambda: sent.extend(broker.flood("Flood", seconds)))
+        client.start()
+        time.sleep(20)  # the client finds the broker, and both are compiled
+        for number in range(rounds):
+            for name, words in turns.items():
+                repository = [str(work / f"repo{number}")] if words is whole else []
+                process = subprocess.Popen([*words, *repository], stdout=subprocess.DEVNULL) if words else None
+                begun.append((name, time.time()))
+                time.sleep(_TURN)
+                if process is not None:
+                    process.kill()
+                    process.wait()
+        client.join()
+    print(f"{'beside RocketMQ ' + version:<28}{'messages/s':>12}{'of alone':>10}   in pairs")
+    rates = {name: [_rate(sent, start) for other, start in begun if other == name] for name in turns}
+    for name, found in rates.items():
+        pairs = sorted(rate / alone for rate, alone in zip(found, rates["alone"], strict=True))
+        share = statistics.median(pairs)
+        print(f"{name:<28}{statistics.median(found):>12,.0f}{share:>10.1%}   {pairs[0]:.1%} to {pairs[-1]:.1%}")
+
+
+def _rate(sent: list[tuple[float, int]], start: float) -> float:
+    """Return the messages per second of a turn."""
+    return statistics.mean(count for end, count in sent if start + _SETTLE < end <= start + _TURN)
+
+
 def main() -> None:
     """Measure, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -112,7 +160,12 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="rounds (default 3)")
     parser.add_argument("--data", type=Path, help="folder for the data (default: a temporary one)")
     parser.add_argument("--upload", nargs=2, metavar=("STORE", "PLACE"), help=argparse.SUPPRESS)
+    parser.add_argument("--broker", metavar="VERSION", help="measure a client that sends to this RocketMQ")
     args = parser.parse_args()
+    if args.broker:
+        with tempfile.TemporaryDirectory(dir=args.data, prefix="rmqstore-backup-") as folder:
+            beside_broker(args.broker, args.repeat, Path(folder))
+        return
     if args.upload:
         upload(Path(args.upload[0]), args.upload[1])
         return

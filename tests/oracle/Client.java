@@ -18,6 +18,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * Client read    NAMESRV TOPIC            reads every queue of a topic from its minimum to its maximum offset
  * Client resume  NAMESRV TOPIC GROUP      the same from the offsets of a consumer group, as its consumers would
  * Client traffic NAMESRV TOPIC SECONDS    sends 1 KiB messages, and commits the end of every queue as a consumer group
+ * Client flood NAMESRV TOPIC SECONDS      sends 1 KiB messages without a pause, and prints after each second: time (ms) and
+ *                                         number of messages
  * </pre>
  */
 public final class Client {
@@ -31,6 +33,8 @@ public final class Client {
             produce(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
         } else if (arguments[0].equals("traffic")) {
             traffic(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
+        } else if (arguments[0].equals("flood")) {
+            flood(arguments[1], arguments[2], Integer.parseInt(arguments[3]));
         } else {
             read(arguments[1], arguments[2], arguments.length > 3 ? arguments[3] : null);
         }
@@ -89,6 +93,23 @@ public final class Client {
                 Thread.sleep(20);
             }
             Thread.sleep(5);
+        }
+    }
+
+    private static void flood(String nameServer, String topic, int seconds) throws Exception {
+        produce(nameServer, topic, 1); // creates the topic
+        DefaultMQProducer producer = new DefaultMQProducer("rmqstore_flood");
+        producer.setNamesrvAddr(nameServer);
+        producer.setVipChannelEnabled(false);
+        producer.start();
+        byte[] body = new byte[1024];
+        long begin = System.currentTimeMillis();
+        for (int second = 1; second <= seconds; second++) {
+            int count = 0;
+            for (; System.currentTimeMillis() < begin + second * 1000L; count++) {
+                producer.send(new Message(topic, "tag", "key" + count, body), 5000);
+            }
+            System.out.println(System.currentTimeMillis() + " " + count);
         }
     }
 

@@ -202,6 +202,12 @@ class WholeBroker:
         """Send messages of 1 KiB continuously, and commit the end of every queue for a consumer group."""
         self.run_java("Client", "traffic", self.name_server, topic, str(seconds), timeout=seconds + 300)
 
+    def flood(self, topic: str, seconds: int) -> list[tuple[float, int]]:
+        """Send messages of 1 KiB without a pause; return when each second ended (s), and how many were sent in it."""
+        sent = self.run_java("Client", "flood", self.name_server, topic, str(seconds), timeout=seconds + 300)
+        rows = (line.split() for line in sent.splitlines() if line and not line.startswith("{"))
+        return [(int(time) / 1000, int(count)) for time, count in rows]
+
     def read(self, topic: str) -> list[ClientMessage]:
         """Return the messages of all queues of a topic, as a consumer receives them."""
         return self._client("read", topic)
