@@ -179,7 +179,8 @@ class StoreFolder:
             yield
 
     def save(self, manifest: Manifest) -> None:
-        """Write a manifest; from then on the snapshot exists."""
+        """Write a manifest; from then on the snapshot exists. Errors: Refused if the lock was lost meanwhile."""
+        self.storage.check_lock(self.key(_LOCK))
         self.storage.create(self.key(f"snapshots/{manifest.snapshot}.json"), manifest.to_json())
         self.storage.delete(self.key(UNFINISHED))
 
@@ -213,8 +214,9 @@ class StoreFolder:
     def forget(self, keep: KeepRule, now_ms: int) -> Forgotten:
         """Remove the snapshots that are not kept, and all objects that no snapshot needs; the newest always stays.
 
-        Call it with the lock. Errors: as `manifest`: nothing is removed if a manifest cannot be read.
+        Call it with the lock. Errors: as `manifest`: nothing is removed if a manifest cannot be read; as `save`.
         """
+        self.storage.check_lock(self.key(_LOCK))
         names = self.snapshots()
         manifests = {name: self.manifest(name) for name in names}
         gone = _outdated(list(manifests.values()), keep, now_ms)

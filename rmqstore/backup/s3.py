@@ -63,6 +63,7 @@ class S3Storage(Storage):
         self._fs: Any = None
         self._open: OrderedDict[str, Any] = OrderedDict()
         self._ahead = _ReadAhead(self._fetched)
+        self._locks: dict[str, str] = {}  # key → what this process has written there
 
     def __reduce__(self) -> tuple[type[S3Storage], tuple[str]]:
         return S3Storage, (self.address,)
@@ -162,28 +163,24 @@ class S3Storage(Storage):
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        mine = uuid.uuid4().hex
-        info = self._info(self._path(key))
-        if info.is_file and time.time() - info.mtime.timestamp() < _STALE:
+        if (age := self._age(key)) is not None and age < _STALE:
             place, holder = f"{self.address}/{key.rpartition('/')[0]}", self._holder(key)
             raise Refused(
                 Text("another process is writing to {place}: {holder}", place=place, holder=holder),
                 Text("wait until that backup has ended; if it was killed, wait {stale} minutes", stale=_STALE // 60),
             )
-        text = {"token": mine, "host": socket.gethostname(), "pid": os.getpid()}
-        self.replace(key, json.dumps(text).encode())
-        if mine not in self._holder(key):
-            raise Refused(
-                Text("another process has just begun to write to {address}", address=self.address),
-                Text("wait until it has ended"),
-            )
+        mine = json.dumps({"token": uuid.uuid4().hex, "host": socket.gethostname(), "pid": os.getpid()})
+        self.replace(key, mine.encode())
+        self._locks[key] = mine
+        self.check_lock(key)
         ended = threading.Event()
 
         def renew() -> None:
             other = S3Storage(self.address)  # a file system of its own: the main one may be in a long upload
             while not ended.wait(_RENEW):
                 with suppress(RmqStoreError):
-                    other.replace(key, json.dumps(text).encode())
+                    if other._holder(key) == mine:
+                        other.replace(key, mine.encode())
 
         thread = threading.Thread(target=renew, name="renew-lock", daemon=True)
         thread.start()
@@ -193,7 +190,26 @@ class S3Storage(Storage):
             ended.set()
             thread.join()
             with suppress(RmqStoreError):
-                self.delete(key)
+                if self._holder(key) == self._locks.pop(key):
+                    self.delete(key)
+
+    def check_lock(self, key: str) -> None:
+        if self._holder(key) != self._locks[key]:
+            raise Refused(
+                Text("another process has begun to write to {address}", address=self.address),
+                Text("wait until it has ended, then run the command again"),
+            )
+
+    def _age(self, key: str) -> float | None:
+        """Return the seconds since an object was written, by the clock of the server; None without the object."""
+        info = self._info(self._path(key))
+        if not info.is_file:
+            return None
+        clock = f"{key}.clock"
+        self.replace(clock, b"now")
+        now = self._info(self._path(clock))
+        self.delete(clock)
+        return float((now.mtime - info.mtime).total_seconds())
 
     def _holder(self, key: str) -> str:
         self._open.pop(key, None)

@@ -108,6 +108,9 @@ class Storage(ABC):
     def locked(self, key: str) -> AbstractContextManager[None]:
         """Hold a lock, of which only one process at a time can be the holder. Errors: Refused if another is."""
 
+    def check_lock(self, key: str) -> None:  # noqa: B027  # a lock of the operating system is not lost
+        """Make sure that this process still holds a lock. Errors: Refused if another has taken it."""
+
     @abstractmethod
     def clean(self, prefix: str) -> None:
         """Remove what interrupted writers left in a folder; call it only with the lock of its writers."""

@@ -1,9 +1,14 @@
-"""A storage that fails, or dies like a killed process, at a chosen operation."""
+"""A storage that fails, or dies like a killed process, at a chosen operation; a process that dies at a system call."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from rmqstore.backup.storage import LocalStorage, LocalWriter, ObjectWriter
 
@@ -68,3 +73,30 @@ class DyingWriter(ObjectWriter):
     def abandon(self) -> None:
         if not self.storage.dead:
             self.inner.abandon()
+
+
+_CHANGING = "mkdir", "write", "pwrite", "ftruncate", "fsync", "link", "rename", "replace", "unlink", "rmdir", "utime"
+
+
+@contextmanager
+def killed_at_call(at: int) -> Iterator[list[str]]:
+    """Die at the system call with this number that changes files, counted from 0; yield the names of all such calls.
+
+    Nothing is changed after that, whatever handlers of exceptions try.
+    """
+    calls: list[str] = []
+
+    def dying(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*given: Any, **more: Any) -> Any:
+            if name != "open" or given[1] & (os.O_CREAT | os.O_TRUNC):
+                calls.append(name)
+                if len(calls) > at:
+                    raise Killed
+            return call(*given, **more)
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("open", *_CHANGING):
+            patch.setattr(os, name, dying(name, getattr(os, name)))
+        yield calls

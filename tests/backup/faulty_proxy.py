@@ -18,10 +18,18 @@ class Fault(Enum):
     """What happens to a request.
 
     BUSY: 503, not passed on. LOST: passed on, but the answer is 500. CUT: the connection ends before the request is
-    passed on. CUT_ANSWER: it ends in the middle of the answer. SLOW: the answer comes in small pieces.
+    passed on. CUT_ANSWER: it ends in the middle of the answer. SLOW: the answer comes in small pieces. FULL and
+    OVER_QUOTA: the answers of MinIO without space and of Ceph, not passed on.
     """
 
-    BUSY, LOST, CUT, CUT_ANSWER, SLOW = range(5)
+    BUSY, LOST, CUT, CUT_ANSWER, SLOW, FULL, OVER_QUOTA = range(7)
+
+
+_REFUSALS = {
+    Fault.BUSY: (503, b"SlowDown"),
+    Fault.FULL: (507, b"XMinioStorageFull"),
+    Fault.OVER_QUOTA: (403, b"QuotaExceeded"),
+}
 
 
 Rule = Callable[[int, str], Fault | None]
@@ -83,8 +91,8 @@ def _pass_on(reader: BufferedIOBase, client: socket.socket, proxy: FaultyProxy) 
         head = _without(head, b"expect")
     chunked = _field(head, b"transfer-encoding").lower() == b"chunked"
     body = _chunked(reader) if chunked else reader.read(int(_field(head, b"content-length") or 0))
-    if fault is Fault.BUSY:
-        client.sendall(_error(503, b"SlowDown"))
+    if fault in _REFUSALS:
+        client.sendall(_error(*_REFUSALS[fault]))
         return True
     with socket.create_connection(("127.0.0.1", proxy.upstream)) as server, server.makefile("rb") as answers:
         server.sendall(head + body)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -18,7 +19,7 @@ from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.backup.storage import LocalStorage, Storage
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
 from rmqstore.files.store import open_store
-from tests.backup.dying_storage import DyingStorage, Killed
+from tests.backup.dying_storage import DyingStorage, Killed, killed_at_call
 from tests.backup.growing import GrowingStore
 from tests.command import run, run_json
 from tests.damage import flip, overwrite
@@ -254,14 +255,38 @@ def test_killed_at_every_operation(grown: GrowingStore, tmp_path: Path) -> None:
             back_up(open_store(grown.root), Repository(storage).of("a"), options)
             break
         except Killed:
-            assert faults(repo) == []
-            made = backed_up(grown.root, repo).manifest
-            assert (made.end, made.branches) == (grown.end, ())
-            assert faults(repo) == []
-            assert not list(repo.rglob("*.part"))
-            assert orphans(repo) == set()
+            the_next_run_continues(repo, grown)
         shutil.rmtree(repo)
     assert at > 15
+
+
+def the_next_run_continues(repo: Path, store: GrowingStore) -> None:
+    """Make sure that what a killed backup left is whole, and that the next one completes it and leaves nothing else."""
+    assert faults(repo) == []
+    made = backed_up(store.root, repo).manifest
+    assert (made.end, made.branches) == (store.end, ())
+    assert faults(repo) == []
+    assert not list(repo.rglob("*.part"))
+    assert orphans(repo) == set()
+
+
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("part", range(8))
+def test_killed_at_every_system_call(part: int, grown: GrowingStore, tmp_path: Path) -> None:
+    seed, repo = tmp_path / "seed", tmp_path / "repo"
+    backed_up(grown.root, seed)
+    grown.grow(60)
+    grown.expire(1)
+    for at in range(part, 10_000, 8):
+        shutil.copytree(seed, repo)
+        with killed_at_call(at) as calls, contextlib.suppress(Killed):
+            backed_up(grown.root, repo, keep=KeepRule(age=DAY))
+        if len(calls) <= at:
+            break
+        the_next_run_continues(repo, grown)
+        shutil.rmtree(repo)
+    assert {"open", "pwrite", "fsync", "link", "unlink", "rename"} <= set(calls)
+    assert at > 40
 
 
 def test_a_full_disk_at_every_operation(grown: GrowingStore, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import shutil
 from pathlib import Path
@@ -20,6 +21,7 @@ from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
 from tests.append.rewriting import queue_bytes
 from tests.append.writing import FIRST_TIME
+from tests.backup.dying_storage import Killed, killed_at_call
 from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.test_backup import backed_up, folder_in
 from tests.command import run, run_json
@@ -145,6 +147,26 @@ def test_an_interrupted_restore_leaves_nothing_that_counts(
             assert list(tmp_path.iterdir()) == []
     assert at > 20
     assert verify(open_store(target)).exit_code == 0
+
+
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("part", range(40))
+def test_killed_at_every_system_call(part: int, history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
+    store, repo = history
+    folder = Repository.open(LocalStorage(repo)).of("a")
+    newest, target = folder.find(), tmp_path / "copy"
+    for at in range(part, 10_000, 40):
+        with killed_at_call(at) as calls, contextlib.suppress(Killed):
+            restore(folder, newest, target, RestoreOptions(jobs=1))
+        if len(calls) <= at:
+            break
+        assert not target.exists() or verify(open_store(target)).exit_code == 0
+        shutil.rmtree(target, ignore_errors=True)
+        restore(folder, newest, target, RestoreOptions(jobs=1))
+        assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+        assert messages_in(target) == store.offsets_before(newest.end, newest.begin)
+        shutil.rmtree(target)
+    assert at > 100
 
 
 def test_what_a_killed_restore_left_is_removed(history: tuple[GrowingStore, Path], tmp_path: Path) -> None:

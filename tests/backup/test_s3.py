@@ -6,12 +6,14 @@ import json
 import random
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from rmqstore.backup import s3
+from rmqstore.backup.log_copy import LogCopier
 from rmqstore.backup.s3 import S3Storage
 from rmqstore.errors import CouldNotCheck, NotReadable, OutputExists, Refused
 from tests.backup.growing import GrowingStore, messages_in
@@ -33,7 +35,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, st
 def repository(server: Mapping[str, str], monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
     for name, value in server.items():
         monkeypatch.setenv(name, value)
-    return f"s3://{BUCKET}/{request.node.name}"
+    return f"s3://{BUCKET}/{request.node.name.strip(']').replace('[', '-')}"
 
 
 def test_back_up_check_restore(repository: str, tmp_path: Path) -> None:
@@ -103,6 +105,35 @@ def test_one_writer_at_a_time(repository: str) -> None:
         pass
     with other.locked("a/lock"):
         pass
+
+
+@pytest.mark.parametrize("hours", [-5, 5])
+def test_a_wrong_clock_breaks_no_lock(hours: int, repository: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = time.time
+    with S3Storage(repository).locked("a/lock"):
+        monkeypatch.setattr(time, "time", lambda: right() + hours * 3600)
+        with pytest.raises(Refused, match="another process"), S3Storage(repository).locked("a/lock"):
+            pass
+
+
+def test_a_backup_that_has_lost_its_lock_makes_no_snapshot(
+    repository: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a computer that slept for an hour, while another process made a snapshot."""
+    store = GrowingStore(tmp_path / "store")
+    copy = LogCopier.copy
+
+    def slept(self: LogCopier) -> object:
+        done = copy(self)
+        monkeypatch.setattr(LogCopier, "copy", copy)
+        monkeypatch.setattr(s3, "_STALE", 0)
+        assert run("backup", str(store.root), repository, "--name", "a").exit_code == 0
+        return done
+
+    monkeypatch.setattr(LogCopier, "copy", slept)
+    late = run("backup", str(store.root), repository, "--name", "a")
+    assert (late.exit_code, len(late.stderr.strip().splitlines())) == (5, 1), late.output
+    assert [len(one["snapshots"]) for one in run_json("snapshots", repository, "--check", exit_code=0)["stores"]] == [1]  # type: ignore[attr-defined]
 
 
 def test_objects_are_created_once(repository: str) -> None:

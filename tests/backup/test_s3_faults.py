@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rmqstore.backup import s3
+from rmqstore.errors import NoSpace
 from tests.backup.faulty_proxy import Fault, FaultyProxy, Rule
 from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.s3_server import BUCKET, SECRET, s3_server
@@ -80,7 +81,7 @@ def test_requests_are_repeated(fault: Fault, repository: str, proxy: FaultyProxy
 
 
 @pytest.mark.quick_rows(4)
-@pytest.mark.parametrize("at", [0, 24, 12, 36, 6, 18, 30, 42, 48, 54])
+@pytest.mark.parametrize("at", range(64))
 @pytest.mark.parametrize("fault", [Fault.BUSY, Fault.CUT])
 def test_a_server_that_is_gone(
     fault: Fault, at: int, repository: str, proxy: FaultyProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -119,6 +120,20 @@ def test_an_upload_that_the_client_takes_for_complete(repository: str, proxy: Fa
     assert run("snapshots", f"{repository}::a").exit_code == 3
     assert run("backup", str(store.root), repository, "--name", "a").exit_code == 0
     assert run("snapshots", repository, "--check").exit_code == 0
+
+
+@pytest.mark.parametrize("fault", [Fault.FULL, Fault.OVER_QUOTA])
+def test_a_bucket_without_space(fault: Fault, repository: str, proxy: FaultyProxy, tmp_path: Path) -> None:
+    store = GrowingStore(tmp_path / "store")
+    assert run("backup", str(store.root), repository, "--name", "a").exit_code == 0
+    store.grow(60)
+    proxy.rule = lambda number, line: fault if line.startswith(("PUT", "POST")) and "/log/" in line else None
+    failed = run("backup", str(store.root), repository, "--name", "a")
+    assert (failed.exit_code, len(failed.stderr.strip().splitlines())) == (NoSpace.exit_code, 1), failed.output
+    assert "free space" in failed.stderr
+    proxy.rule = lambda number, line: None
+    assert run("snapshots", repository, "--check").exit_code == 0
+    assert run_json("backup", str(store.root), repository, "--name", "a", exit_code=0)["messages"] == store.count
 
 
 def test_a_reading_command_ends_with_one_line(
