@@ -4,7 +4,8 @@ Endpoint, region and credentials come from the usual environment variables and f
 AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on. They are in no address, so that none gets into a log.
 
 An object appears when its upload is complete. S3 has no exclusive creation that every service supports, so the lock is
-an object that its holder renews: after three minutes without, it counts as left by a process that was killed.
+an object that its holder renews: after three minutes without, by the clock of the server, it counts as left by a
+process that was killed. A process that has lost its lock makes no snapshot.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import subprocess
 import sys
 import time
@@ -74,6 +75,10 @@ def test_a_snapshot_in_object_storage_is_a_store(repository: str, tmp_path: Path
     garble(store.log_files[0], 900, 2000)
     assert run("recover", str(store.root), "--replica", f"{repository}::a", "--apply").exit_code == 0
     assert store.log_files[0].read_bytes() == good
+    for path in tmp_path.rglob("*"):  # also the plan and the journal
+        assert not path.is_file() or not {SECRET.encode(), KEY.encode()} & set(
+            re.findall(rb"[\w-]+", path.read_bytes())
+        )
 
 
 def test_a_lost_object_is_found(repository: str, tmp_path: Path) -> None:
