@@ -134,7 +134,8 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
             Text("{manifest}@{snapshot} has no log", manifest=manifest.name, snapshot=manifest.snapshot),
             Text("use another snapshot"),
         )
-    _check_role(manifest, options)
+    name, dledger = f"{manifest.name}@{manifest.snapshot}", manifest.log(DLEDGER) is not None
+    _check_role(name, options, dledger=dledger, epochs=manifest.layout.epochs)
     files = SnapshotFiles(folder, manifest, target.absolute())
     cut = find_cut(files, options)
     with building(target) as place:
@@ -145,29 +146,31 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
         return work.result()
 
 
-def _check_role(manifest: Manifest, options: RestoreOptions) -> None:
-    """Errors: Refused for a role that does not fit the format of the log; UsageError for an impossible id."""
-    dledger, role = manifest.log(DLEDGER) is not None, options.role
+def _check_role(name: str, options: RestoreOptions, *, dledger: bool, epochs: bool) -> None:
+    """Make sure that a role fits the log and the epochs of a store or a snapshot, whose name is for errors.
+
+    Errors: Refused; UsageError for an impossible id.
+    """
+    role = options.role
+    if role == MEMBER and not dledger:
+        raise Refused(
+            Text("{name} is not a DLedger store", name=name),
+            Text("use another --role; `rmqstore migrate-to-dledger` converts the result"),
+        )
     if options.self_id and not (dledger and is_name(options.self_id)):
         raise UsageError(
             Text("--id {self_id}: not the id of a DLedger member", self_id=options.self_id),
             Text("give its dLegerSelfId, such as n2"),
         )
-    if role == MEMBER and not dledger:
-        raise Refused(
-            Text("{manifest}@{snapshot} is not a DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
-            Text("restore it as it is, then run `rmqstore migrate-to-dledger`"),
-        )
     if role and role != MEMBER and dledger:
         raise Refused(
-            Text("{manifest}@{snapshot} is a DLedger store", manifest=manifest.name, snapshot=manifest.snapshot),
-            Text("restore it as it is, then run `rmqstore migrate-to-commitlog`"),
+            Text("{name} is a DLedger store", name=name),
+            Text("use --role dledger; `rmqstore migrate-to-commitlog` converts the result"),
         )
-    if role == CONTROLLER and not manifest.layout.epochs:
-        name = f"{manifest.name}@{manifest.snapshot}"
+    if role == CONTROLLER and not epochs:
         raise Refused(
             Text("{name} has no epochs: its broker was in no controller group", name=name),
-            Text("restore it as a master; the broker begins an epoch when it joins a group"),
+            Text("use another --role; a broker begins an epoch when it joins a group"),
         )
 
 
@@ -440,14 +443,15 @@ def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
             Text("a new member of a DLedger group needs its own id"),
             Text("give its dLegerSelfId with --id, such as n2"),
         )
+    how = RestoreOptions(
+        role=options.role, self_id=options.self_id, broker=options.broker, jobs=options.jobs, take=True
+    )
+    _check_role(str(store.path), how, dledger=store.dledger is not None, epochs=_EPOCHS in store.top)
     home = target.absolute().with_name(f".{target.name}.seeding")
     remove_tree(home)
     try:
         folder = Repository.open_or_create(LocalStorage(home)).of(_NAME)
         made = back_up(store, folder, BackupOptions(options.max_rate, progress=options.progress))
-        how = RestoreOptions(
-            role=options.role, self_id=options.self_id, broker=options.broker, jobs=options.jobs, take=True
-        )
         return restore(folder, made.manifest, target, how)
     finally:
         remove_tree(home)

@@ -50,6 +50,7 @@ def test_complete_files_are_moved(tmp_path: Path) -> None:
     [
         ("5.4.0-dledger", ("NEW", "--role", "slave"), 5),
         ("5.4.0-clean", ("NEW", "--role", "controller"), 5),
+        ("5.4.0-clean", ("NEW", "--role", "dledger"), 5),
         ("5.4.0-clean", ("STORE", "--role", "slave"), 2),
         ("5.4.0-clean", ("STORE/new", "--role", "slave"), 2),
         ("5.4.0-clean", ("NEW",), 2),
@@ -61,4 +62,5 @@ def test_what_is_refused(name: str, words: tuple[str, ...], code: int, tmp_path:
     with assert_untouched(store):
         result = run("seed", str(store), *places)
     assert result.exit_code == code, result.output
+    assert "seed@" not in result.stderr  # the name in the temporary repository
     assert [path.name for path in tmp_path.iterdir()] == [name]
