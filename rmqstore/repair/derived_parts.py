@@ -59,8 +59,8 @@ def plan_index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     views = log.until(case.limit)
     note_contradicted(draft, case.verified, views)
     as_they_are = codes.CL_CONTRADICTED in case.options.only
-    found = any(PROBLEMS[code].area is Area.INDEX and case.options.wants(code) for code in case.counts)
-    found |= as_they_are and codes.CL_CONTRADICTED in case.counts
+    found = any(PROBLEMS[code].area is Area.INDEX for code in case.wanted)
+    found |= codes.CL_CONTRADICTED in case.asked
     complete = _removes_abort(case, draft, log)
     if found or complete or log.ends_earlier or any(view.changed for view in views):
         IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are).plan()
@@ -103,7 +103,7 @@ def _rows_are_due(case: Recovery, log: LogAfter) -> bool:
         return True
     if not case.options.wants_area(*_QUEUES, Area.DIRECTORY):
         return False
-    found = (PROBLEMS[code] for code in case.counts if case.options.wants(code))
+    found = (PROBLEMS[code] for code in case.wanted)
     wrong = any(p.area in _QUEUES and (p.severity > Severity.NOTE or case.options.only) for p in found)
     return wrong or case.verified.damaged_rows
 
@@ -119,9 +119,7 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     if named is None:
         return None
     due = named | log.queues
-    after = codes.CQ_BEHIND in case.options.only or (
-        codes.DL_COMMITTED in case.counts and case.options.wants(codes.DL_COMMITTED)
-    )
+    after = codes.CQ_BEHIND in case.options.only or codes.DL_COMMITTED in case.wanted
     if due or log.touched or after or _start_leaves_gaps(case):
         due |= {name for name, part in case.verified.logs.queues.items() if part.missing}
     return due
@@ -171,7 +169,7 @@ def _start_leaves_gaps(case: Recovery) -> bool:
 
 def _has_problems_in_rows(case: Recovery) -> bool:
     """Return whether queues that are only in the RocksDB beside queue files have problems that are wanted."""
-    if codes.CQ_TWO_ROCKSDB in case.counts and case.options.wants(codes.CQ_TWO_ROCKSDB):
+    if codes.CQ_TWO_ROCKSDB in case.wanted:
         return True
     found = (f for f in case.verified.report.findings.listed if f.problem.of_queues and case.options.wants(f.code))
     names = (name for finding in found if (name := parse_label(finding.queue)) is not None)

@@ -55,6 +55,16 @@ class Recovery:
         """The number of findings per problem code."""
         return self.verified.report.findings.counts
 
+    @cached_property
+    def wanted(self) -> frozenset[str]:
+        """The codes of the problems that were found and are to be repaired."""
+        return frozenset(code for code in self.counts if self.options.wants(code))
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Those of them that `--only` names: some are repaired on request alone."""
+        return self.wanted.intersection(self.options.only)
+
     @property
     def results(self) -> list[LogResult]:
         """The logs, in address order."""

@@ -35,12 +35,12 @@ def plan_checkpoint(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
 
     It is fitted if a finding is about it, if the log ends earlier, and if the repair removes the latest message.
     """
-    store, options = draft.store, case.options
-    found = [code for code in _CODES if code in case.counts and options.wants(code)]
+    store = draft.store
     old = parse_checkpoint(_content(store))
-    late = not options.only and 0 < log.last_time < max(getattr(old, name) for name in TIMES)
-    late = late or (not options.only and bool(draft.steps) and old.logics_physical_offset >= log.end)
-    if store.part is None and (found or ((log.ends_earlier or late) and store.checkpoint is not None)):
+    late = 0 < log.last_time < max(getattr(old, name) for name in TIMES)
+    late |= bool(draft.steps) and old.logics_physical_offset >= log.end
+    removed = log.ends_earlier or (late and not case.options.only)
+    if store.part is None and (case.wanted.intersection(_CODES) or (removed and store.checkpoint is not None)):
         fit_checkpoint(draft, KeptEnd(log.last_time, log.end, last_record_start(case.verified.logs, log.end)))
 
 

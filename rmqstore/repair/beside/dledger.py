@@ -31,24 +31,23 @@ _TEXT_LIMIT = 64 << 10
 
 def plan_dledger(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """Add the steps for index, checkpoint and currterm, from the entries."""
-    files, counts, options = draft.store.dledger, case.counts, case.options
+    files = draft.store.dledger
     if files is None or case.verified.dledger is None:
         return
     view = log.as_written()[-1]
     changed = view.changed or log.ends_earlier
     stray = any(path.startswith(draft.path(files.directory / "index")) for path in draft.gone)
-    wanted = [code for code in (codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST) if code in counts and options.wants(code)]
-    if wanted or changed or stray:
+    if changed or stray or case.wanted & {codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST}:
         last = IndexPlan(draft, files, view).run()
     else:
         entries = view.result.entries
         last = (entries.last_index, entries.last_term) if entries.entries else None
-    if changed or (codes.DL_COMMITTED in counts and options.wants(codes.DL_COMMITTED)):
+    if changed or codes.DL_COMMITTED in case.wanted:
         end = last[0] if last is not None else -1
         _checkpoint(draft, files, end, single=last is not None and draft.store.config.role in ("single", "unknown"))
     if last is None:
         return
-    if codes.DL_TERM in counts and options.wants(codes.DL_TERM):
+    if codes.DL_TERM in case.wanted:
         _currterm(draft, files, last[1])
 
 
@@ -135,12 +134,7 @@ class IndexPlan:
     def _clear_end(self) -> None:
         """Zero everything after the unit of the last entry, and discard files there."""
         end = dledger.index_at(self.last[0] + 1) if self.last is not None else 0
-        why = Text("units after the last entry")
-        for file in self.existing.values():
-            if file.start >= end and (file.start or self.last is None):
-                self.draft.discard(file.path, why)
-            else:
-                self.draft.zero_from(file, end - file.start, why, _UNIT.size)
+        self.draft.cut(self.existing.values(), end, Text("units after the last entry"), _UNIT.size)
 
 
 def _checkpoint(draft: PlanBuilder, files: DLedgerFiles, last: int, *, single: bool) -> None:

@@ -94,15 +94,13 @@ def plan_message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None
 
     Errors: Refused if rows that cannot be read may point beyond the new end of the log; NoSpace, NotReadable.
     """
-    facts, counts, options = case.verified.rows, case.counts, case.options
+    facts = case.verified.rows
     if facts is None or case.verified.report.live:
         return
     if not facts.readable:
         _unreadable(draft, log)
         return
-    wanted = {code for code in _CODES if code in counts and options.wants(code)}
-    if codes.RDB_WRONG_ROW in counts and codes.RDB_WRONG_ROW in options.only:
-        wanted.add(codes.RDB_WRONG_ROW)
+    wanted = case.wanted.intersection(_CODES) | case.asked.intersection((codes.RDB_WRONG_ROW,))
     if not (wanted or log.ends_earlier or log.written):
         return
     if not is_readable():
@@ -161,7 +159,7 @@ class _Rows:
     draft: PlanBuilder
     verified: Verified
     facts: MessageRowFacts
-    wanted: set[str]
+    wanted: frozenset[str]
     log: LogAfter
     rows: MessageRows = field(init=False)
     written: _WrittenLog = field(init=False)
@@ -318,10 +316,9 @@ def plan_pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
 
     Rows that cannot be parsed go too, on request. Errors: NoSpace, NotReadable.
     """
-    counts, options, verified = case.counts, case.options, case.verified
-    wanted = codes.RDB_POP_BEYOND in counts and options.wants(codes.RDB_POP_BEYOND)
-    unparsed = codes.RDB_POP_ROW in counts and codes.RDB_POP_ROW in options.only
-    if verified.report.live or not draft.store.has_pop_rows or not (wanted or unparsed or draft.ends):
+    verified, unparsed = case.verified, codes.RDB_POP_ROW in case.asked
+    due = bool(draft.ends) or unparsed or codes.RDB_POP_BEYOND in case.wanted
+    if verified.report.live or not draft.store.has_pop_rows or not due:
         return
     if not is_readable():
         draft.notes.append(

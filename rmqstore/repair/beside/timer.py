@@ -45,31 +45,27 @@ def plan_timer(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     The log ends earlier if the plan truncates it or its last files are missing: new messages will get the offsets
     after that end.
     """
-    store, options, counts, cut = draft.store, case.options, case.counts, log.lost_from
+    store, cut, asked = draft.store, log.lost_from, case.asked
     queue = store.timer_log
-
-    def wanted(code: str) -> bool:
-        return code in options.only and code in counts
-
     shortened = cut is not None
-    dangling = shortened or wanted(codes.TM_DANGLING)
+    dangling = shortened or codes.TM_DANGLING in asked
     end = _good_end(queue) if queue is not None else 0
-    if queue is not None and (dangling or wanted(codes.TM_LOG)):
+    if queue is not None and (dangling or codes.TM_LOG in asked):
         wrote = cut if cut is not None else max((r.wrote for r in case.results), default=0)
         keep = _first_beyond(queue, end, wrote) if dangling else end
         if _truncate(draft, queue, keep):
             shortened = True
             _rebuild_cut_slots(draft, queue, keep)
         end = keep
-    if codes.TM_WHEEL_LENGTH in counts and options.wants(codes.TM_WHEEL_LENGTH):  # brokers do not start with it
+    if codes.TM_WHEEL_LENGTH in case.wanted:  # brokers do not start with it
         _replace_wheels(draft, queue, end)
-    if queue is not None and not shortened and (wanted(codes.TM_WHEEL_SLOT) or wanted(codes.TM_CHAIN)):
+    if queue is not None and not shortened and (codes.TM_WHEEL_SLOT in asked or codes.TM_CHAIN in asked):
         judged = judge(store, queue)
-        if judged is not None and wanted(codes.TM_WHEEL_SLOT):
+        if judged is not None and codes.TM_WHEEL_SLOT in asked:
             _rebuild_slots(draft, judged)
-        if judged is not None and wanted(codes.TM_CHAIN):
+        if judged is not None and codes.TM_CHAIN in asked:
             _relink_units(draft, queue, judged)
-    if wanted(codes.TM_CHECK) or shortened:
+    if codes.TM_CHECK in asked or shortened:
         _timercheck(draft, case.verified, end, log.last_time)
 
 
@@ -94,13 +90,7 @@ def _truncate(draft: PlanBuilder, queue: MappedFileQueue, end: int) -> bool:
     """Remove everything after `end`, including a BLANK; return whether there was anything."""
     before = len(draft.steps)
     why = Text("no valid unit, or one whose message is not in the log")
-    for file in queue.files:
-        if file.stop <= end or draft.path(file.path) in draft.gone:
-            continue
-        if file.start >= end and file is not queue.files[0]:
-            draft.discard(file.path, why)
-        else:
-            draft.zero_from(file, end - file.start, why)
+    draft.cut(queue.files, end, why, keep=queue.files[0] if queue.files else None)
     return len(draft.steps) > before
 
 

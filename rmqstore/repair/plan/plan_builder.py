@@ -12,7 +12,7 @@ import os
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -213,6 +213,21 @@ class PlanBuilder:
         last = last_nonzero_in(file, unit)
         if last is not None and last >= at:
             self.zero(file.path, at, last + unit - at, why)
+
+    def cut(
+        self, files: Iterable[MappedFile], end: int, why: str, unit: int = 1, *, keep: MappedFile | None = None
+    ) -> None:
+        """Zero files from a global offset on, and discard those that begin there or after it, except the one to `keep`.
+
+        `unit` is the size of their units, bytes. Files that a step moves away are left out.
+        """
+        for file in files:
+            if file.stop <= end or self.path(file.path) in self.gone:
+                continue
+            if file.start >= end and file is not keep:
+                self.discard(file.path, why)
+            else:
+                self.zero_from(file, end - file.start, why, unit)
 
     def extend(self, path: Path, length: int, size: int, content: Content, why: str) -> None:
         """Append `content` to a file of `length` bytes, then zeros up to `size`.

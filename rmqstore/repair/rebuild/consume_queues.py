@@ -324,7 +324,10 @@ def _plan_simple(units: LogUnits, files: ConsumeQueueFiles) -> None:
 
 
 def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[Name]) -> None:
-    """Remove the units of messages at or after `cut` (global offset) from every queue that is not rebuilt."""
+    """Remove the units of messages at or after `cut` (global offset) from every queue that is not rebuilt.
+
+    Without reading the log: a truncation costs what it removes.
+    """
     for files in draft.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
         if (files.topic, files.queue_id) not in rebuilt:
             _cut_queue(draft, files, cut)
@@ -348,17 +351,10 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
     if first is None:
         return
     draft.ends[files.label] = first // layout.size if files.kind is QueueKind.SIMPLE else _batch_end(files, first)
-    why = Text("units of cut messages")
     if files.kind is QueueKind.SIMPLE and _only_pre_blanks(files, first):
         first = files.queue.start
         draft.ends[files.label] = 0
-    for file in files.queue.files:
-        if file.stop <= first:
-            continue
-        if file.start >= first:
-            draft.discard(file.path, why)
-        else:
-            draft.zero_from(file, first - file.start, why, layout.size)
+    draft.cut(files.queue.files, first, Text("units of cut messages"), layout.size)
 
 
 def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
