@@ -10,6 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
@@ -19,6 +21,7 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.layout import Layout
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import (
@@ -145,9 +148,15 @@ class LogUnits:
         spill = kept.spill if kept is not None else None
         self._buffer = UnitBuffer(wanted, self.logs.queues, choices.limit, spill, times=as_rows)
         if kept is not None:
-            self._take(kept)
+            self._buffer.take(kept)
+            for result in self.logs.results:
+                for name, rows in result.batches.items():
+                    self._buffer.take_batches(name, rows)
         else:
-            self._read(frozenset() if as_rows else verified.batch_topics)
+            dispatcher = Redispatch(self.store, self._buffer, () if as_rows else verified.batch_topics)
+            for view in views:
+                dispatcher.run(view)
+            self._buffer.flush()
         doubtful = {} if choices.rewrite_codes else doubtful_tags(verified, views)
         codes_of = {at: finding.facts["tags_code"] for at, finding in doubtful.items()}
         self._codes = {at: code for at, code in codes_of.items() if isinstance(code, int)}
@@ -157,18 +166,6 @@ class LogUnits:
         kept, limit = self.verified.units, self.choices.limit
         same = limit is None and all(v.queue is v.result.queue and v.end >= v.result.wrote for v in self.views)
         return kept if isinstance(kept, KeptUnits) and same else None
-
-    def _take(self, kept: KeptUnits) -> None:
-        self._buffer.take(kept)
-        for result in self.logs.results:
-            for name, rows in result.batches.items():
-                self._buffer.take_batches(name, rows)
-
-    def _read(self, batch_topics: frozenset[str]) -> None:
-        dispatcher = Redispatch(self.store, self._buffer, batch_topics)
-        for view in self.views:
-            dispatcher.run(view)
-        self._buffer.flush()
 
     @property
     def names(self) -> Collection[Name]:
@@ -329,18 +326,29 @@ def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[Name]) -> None:
     Without reading the log: a truncation costs what it removes.
     """
     for files in draft.store.consume_queues(QueueKind.SIMPLE, QueueKind.BATCH):
-        if (files.topic, files.queue_id) not in rebuilt:
-            _cut_queue(draft, files, cut)
+        if (files.topic, files.queue_id) in rebuilt:
+            continue
+        queue, batch = files.queue, files.kind is QueueKind.BATCH
+        layout = consumequeue.BATCH_UNIT if batch else consumequeue.UNIT
+        first = _first_beyond(queue, layout, cut)
+        if first is None:
+            continue
+        end = first // layout.size
+        last = queue.unit(layout, end - 1) if first > queue.start else None
+        if batch:
+            end = last["base_offset"] + last["batch_size"] if last is not None else 0
+        elif last is not None and consumequeue.is_pre_blank(last["commitlog_offset"], last["size"]):
+            first, end = queue.start, 0  # a queue must not consist of pre-blanks
+        draft.ends[files.label] = end
+        draft.cut(queue.files, first, Text("units of cut messages"), layout.size)
 
 
-def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
-    import numpy as np
-
-    layout = consumequeue.BATCH_UNIT if files.kind is QueueKind.BATCH else consumequeue.UNIT
+def _first_beyond(queue: MappedFileQueue, layout: Layout, cut: int) -> int | None:
+    """Return the position of the first unit of a message at or after `cut` (global offset); None without one."""
     first: int | None = None
-    for file in reversed(files.queue.files):
+    for file in reversed(queue.files):
         found: int | None = None
-        for chunk in unit_chunks(files.queue, layout, start=file.start, stop=file.stop):
+        for chunk in unit_chunks(queue, layout, start=file.start, stop=file.stop):
             beyond = (chunk.units["commitlog_offset"] >= cut) & (chunk.units["size"] > 0)
             if beyond.any():
                 found = chunk.start + int(np.argmax(beyond)) * layout.size
@@ -348,23 +356,4 @@ def _cut_queue(draft: PlanBuilder, files: ConsumeQueueFiles, cut: int) -> None:
         if found is None:
             break
         first = found
-    if first is None:
-        return
-    draft.ends[files.label] = first // layout.size if files.kind is QueueKind.SIMPLE else _batch_end(files, first)
-    if files.kind is QueueKind.SIMPLE and _only_pre_blanks(files, first):
-        first = files.queue.start
-        draft.ends[files.label] = 0
-    draft.cut(files.queue.files, first, Text("units of cut messages"), layout.size)
-
-
-def _only_pre_blanks(files: ConsumeQueueFiles, stop: int) -> bool:
-    """Return whether there are only pre-blanks before a position: a queue must not consist of pre-blanks."""
-    unit = files.queue.unit(consumequeue.UNIT, stop // UNIT - 1) if stop > files.queue.start else None
-    return unit is not None and consumequeue.is_pre_blank(unit["commitlog_offset"], unit["size"])
-
-
-def _batch_end(files: ConsumeQueueFiles, stop: int) -> int:
-    """Return the end of a batch queue (queue offset) that is cut at a position in its files."""
-    last = stop // consumequeue.BATCH_UNIT.size - 1
-    unit = files.queue.unit(consumequeue.BATCH_UNIT, last) if stop > files.queue.start else None
-    return unit["base_offset"] + unit["batch_size"] if unit is not None else 0
+    return first
