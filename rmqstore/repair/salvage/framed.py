@@ -614,15 +614,13 @@ class FramedRecords:
         return RepairedLog.of(log, end, draft, {at: new for at, new in proved if new is not None})
 
     def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
-        """Note which messages of the views stay damaged, only once per draft."""
+        """Note which messages of the views stay damaged."""
         places = sorted(at for view in views for at in view.originals)
-        if not places or any(kind.fact in draft.facts for kind in _KINDS):
-            return
-        strongest = {at: next(proof for proof in _STRONGEST if proof in self.fixes[at].proofs) for at in places}
+        strongest = {at: next(kind for kind in _KINDS if kind.proof in self.fixes[at].proofs) for at in places}
         for kind in _KINDS:
-            found = [at for at in places if strongest[at] is kind.proof]
+            found = [at for at in places if strongest[at] is kind]
             if found:
-                draft.facts[kind.fact] = list(found)
+                draft.facts[kind.fact] = found
                 places_text = first_few([f"{at:,}" for at in found])
                 draft.notes.append(
                     Text(
@@ -656,11 +654,11 @@ class _ProofKind(NamedTuple):
 
 _KINDS = (
     _ProofKind(
-        DamagedPart.TAGS,
-        "proved_tags",
-        (codes.CQ_WRONG_TAG, codes.CL_CONTRADICTED),
-        "TAGS",
-        Text("the tagsCode of the unit"),
+        DamagedPart.BATCH,
+        "proved_batches",
+        (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT, codes.BCQ_MISSING_UNIT),
+        Text("headers or properties"),
+        Text("the unit of the batch"),
     ),
     _ProofKind(
         DamagedPart.QUEUE,
@@ -684,15 +682,14 @@ _KINDS = (
         Text("the order of the queue"),
     ),
     _ProofKind(
-        DamagedPart.BATCH,
-        "proved_batches",
-        (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT, codes.BCQ_MISSING_UNIT),
-        Text("headers or properties"),
-        Text("the unit of the batch"),
+        DamagedPart.TAGS,
+        "proved_tags",
+        (codes.CQ_WRONG_TAG, codes.CL_CONTRADICTED),
+        "TAGS",
+        Text("the tagsCode of the unit"),
     ),
 )
-_STRONGEST = (DamagedPart.BATCH, DamagedPart.QUEUE, DamagedPart.FLAG, DamagedPart.OFFSET, DamagedPart.TAGS)
-"""Of a record with several proofs, a plan reports the first of these."""
+"""The strongest proof first: of a record with several ones, a plan reports only this."""
 
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:
