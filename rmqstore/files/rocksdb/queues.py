@@ -343,10 +343,6 @@ class WrittenRows:
         """Return whether the RocksDB must have the units of a topic's queues."""
         return self.equals_files(topic) or (self.light and is_lmq(topic))
 
-    def fills_light_queues(self, topic: str) -> bool:
-        """Return whether messages of a topic get units in their light queues."""
-        return not self.light or self.topics is None or topic in self.topics
-
 
 def written_rows(store: Store) -> WrittenRows:
     """Return the rule of a store, by broker.conf, or else by topics.json and the queues in the RocksDB."""
