@@ -208,20 +208,6 @@ Between = tuple[int, int, QueueSlot]
 """A lost message somewhere between the records at two global offsets (-1: the start of the log)."""
 
 
-@dataclass(slots=True)
-class Known:
-    """What the table says about some spans.
-
-    `at` are the messages expected at global offsets, `between` messages without an exact place. `light` are messages to
-    which only light message queues point, with a slot of these queues.
-    """
-
-    at: dict[int, Expected] = field(default_factory=dict)
-    between: list[Between] = field(default_factory=list)
-    light: dict[int, Expected] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
 class OffsetRanges:
     """Sorted, disjoint ranges of global offsets, with fast tests for points."""
 
@@ -252,6 +238,21 @@ class OffsetRanges:
     def room(self, before: int, after: int) -> int:
         """Return the maximum number of records that can have been in the ranges between two offsets."""
         return self.bytes_between(before, after) // (MIN_SIZE + 1)
+
+
+@dataclass(slots=True)
+class Known:
+    """What the table says about some spans.
+
+    `ranges` are the spans; `at` are the messages expected at global offsets, `between` messages without an exact place.
+    `light` are messages to which only light message queues point, with a slot of these queues.
+    """
+
+    ranges: OffsetRanges
+    at: dict[int, Expected] = field(default_factory=dict)
+    between: list[Between] = field(default_factory=list)
+    light: dict[int, Expected] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
 
 class Evidence:
@@ -307,20 +308,21 @@ class Evidence:
 
     def about(self, spans: Sequence[tuple[int, int]]) -> Known:
         """Return what the rows say about half-open spans of global offsets without a good record."""
-        known, ranges = Known(), OffsetRanges(spans)
+        known = Known(OffsetRanges(spans))
         if not spans:
             return known
         for offset in sorted(self._by_start):
-            if offset in ranges:
+            if offset in known.ranges:
                 _merge(known, offset, self._by_start[offset])
-        self._add_gaps(known, ranges)
-        self._assign_light(known, ranges)
+        self._add_gaps(known)
+        self._assign_light(known)
         return known
 
-    def add_ends(self, known: Known, ranges: OffsetRanges, *, without: Collection[Name] = ()) -> None:
+    def add_ends(self, known: Known, *, without: Collection[Name] = ()) -> None:
         """Add messages after the last good one of a queue that a consumer has read, and that are therefore lost."""
+        ranges = known.ranges
         end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
-        names = set(self.open_ends(known, ranges)).difference(without)
+        names = set(self.open_ends(known)).difference(without)
         for row in self.rows if names else ():
             if row.field != CONSUMED or row.value[:2] not in names:
                 continue
@@ -352,10 +354,10 @@ class Evidence:
             lost = (number for number in read if number not in there)
             known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in lost]
 
-    def open_ends(self, known: Known, ranges: OffsetRanges) -> tuple[Name, ...]:
+    def open_ends(self, known: Known) -> tuple[Name, ...]:
         """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
         named = {e.slot.name for e in known.at.values() if not e.inferred}
-        last = ranges.starts[-1] if ranges.starts else -1
+        last = known.ranges.starts[-1] if known.ranges.starts else -1
         return tuple(
             name
             for name, part in sorted(self.logs.queues.items())
@@ -456,7 +458,7 @@ class Evidence:
                     Text("consumers of {topic}/{queue_id}", topic=topic, queue_id=queue_id),
                 )
 
-    def _add_gaps(self, known: Known, ranges: OffsetRanges) -> None:
+    def _add_gaps(self, known: Known) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[Name, set[int]] = {}
         elsewhere = self.logs.misfiled.units | self.corrected
@@ -470,7 +472,7 @@ class Evidence:
             if row.field != MISSED:
                 continue
             topic, queue_id, numbers = row.value
-            have, room = placed.get((topic, queue_id), set()), ranges.room(row.start, row.stop)
+            have, room = placed.get((topic, queue_id), set()), known.ranges.room(row.start, row.stop)
             if len(numbers) > room + (len(have) if row.start >= 0 else 0):
                 if room and row.start >= 0:
                     known.notes.append(
@@ -493,7 +495,7 @@ class Evidence:
 
     # --- light message queues -------------------------------------------------------------------------------------
 
-    def _assign_light(self, known: Known, ranges: OffsetRanges) -> None:
+    def _assign_light(self, known: Known) -> None:
         """Assign each message to which only light message queues point to a queue that lacks messages there.
 
         They get its last missing queue offsets, and the others come before them, if they fit. If several queues lack
@@ -506,7 +508,7 @@ class Evidence:
             own = [row for row in known.between if (*row[2].name, *row[:2]) == gap]
             missing = sorted(slot.queue_offset for _, _, slot in own)
             left = len(missing) - len(offsets)
-            free = ranges.bytes_between(before, offsets[0])
+            free = known.ranges.bytes_between(before, offsets[0])
             free -= sum(e.size or 0 for at, e in known.at.items() if before < at < offsets[0])
             if left < 0 or left * _ROOMY > free:
                 continue

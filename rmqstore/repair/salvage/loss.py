@@ -169,13 +169,13 @@ def _may_hide_queues(evidence: Evidence, damage: Damage) -> bool:
 
 def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int, int]], known: set[Slot]) -> None:
     """Count the messages in missing files that a plan leaves missing, except those that are `known` already."""
-    about, ranges = evidence.about(spans), OffsetRanges(spans)
-    evidence.add_ends(about, ranges)
+    about = evidence.about(spans)
+    evidence.add_ends(about)
     slots = [*(expected.slot for expected in about.at.values()), *(slot for _, _, slot in about.between)]
     new = {slot.key: slot for slot in slots if slot.key not in known}
     for slot in new.values():
         ledger.add(slot)
-    if queues := evidence.open_ends(about, ranges):
+    if queues := evidence.open_ends(about):
         held = sum(len(evidence.indexed(a, b)) for a, b in spans)
         _bound_by_ends(ledger, sum(b - a for a, b in spans), max(0, held - len(new)), queues)
 
@@ -205,8 +205,8 @@ def damage_after(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
     spans = [(d.start, d.stop) for d in find_damage(log, end=end) if d.stop > cut]
     if not spans:
         return ledger
-    known, ranges = evidence.about(spans), OffsetRanges(spans)
-    evidence.add_ends(known, ranges)
+    known = evidence.about(spans)
+    evidence.add_ends(known)
     slots = {at: expected.slot for at, expected in known.at.items()}
     for at, slot in _framed(log, cut).items():
         if at < end:
@@ -214,7 +214,7 @@ def damage_after(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
     placed = {slot.key for slot in slots.values()}
     for slot in (*slots.values(), *(slot for _, _, slot in known.between if slot.key not in placed)):
         ledger.add(slot)
-    ledger.at_least |= bool(evidence.open_ends(known, ranges))
+    ledger.at_least |= bool(evidence.open_ends(known))
     return ledger
 
 
@@ -353,7 +353,7 @@ def _units_gone(evidence: Evidence, floor: int) -> bool:
         later = _checkpoint_knows_more(evidence) or evidence.indexed(floor, _indexed_up_to(evidence))
         if not later or evidence.logs.grows:
             return False
-    return bool(evidence.open_ends(Known(), OffsetRanges([(floor, floor + _FAR)])))
+    return bool(evidence.open_ends(Known(OffsetRanges([(floor, floor + _FAR)]))))
 
 
 def _indexed_up_to(evidence: Evidence) -> int:
@@ -504,10 +504,10 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
     """Count consumed messages without a unit, in queues that do not end in damage before the log's end."""
     logs = evidence.logs
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
-    without = {*evidence.open_ends(Known(), OffsetRanges(spans))}
+    without = {*evidence.open_ends(Known(OffsetRanges(spans)))}
     without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are uncertain
-    known = Known()
-    evidence.add_ends(known, OffsetRanges([(floor, floor + _FILES * log.queue.file_size)]), without=without)
+    known = Known(OffsetRanges([(floor, floor + _FILES * log.queue.file_size)]))
+    evidence.add_ends(known, without=without)
     for _, _, slot in known.between:
         ledger.add(slot)
     ledger.notes.extend(known.notes)

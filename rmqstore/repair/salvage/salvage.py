@@ -26,7 +26,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_note
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Create, Span
 from rmqstore.repair.salvage.candidates import Restored
-from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, OffsetRanges, QueueSlot, key_of
+from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
 from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, number_entries, place
@@ -492,8 +492,8 @@ class Salvage:
         new = (parse_message(fix.new)[0] for fix in fixes if fix.new is not None)
         evidence.corrected = frozenset(key_of(message) for message in new if message is not None)
         spans = [(d.start, d.stop) for d in damages]
-        known, ranges = evidence.about(spans), OffsetRanges(spans)
-        evidence.add_ends(known, ranges)
+        known = evidence.about(spans)
+        evidence.add_ends(known)
         steps.notes.extend(known.notes)
         layouts = self.solver.layouts(damages, known)
         for layout in layouts:
@@ -511,7 +511,7 @@ class Salvage:
         self.refusals.extend(framed.refusals)
         self._blanks()
         self._gaps()
-        count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known, ranges), len(steps.unplaced))
+        count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known), len(steps.unplaced))
         if self.left_missing:
             cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
             counted = {slot.key for slot in (*cells, *steps.unplaced)}

@@ -17,7 +17,6 @@ from rmqstore.repair.salvage.evidence import (
     SLOT,
     Evidence,
     Expected,
-    OffsetRanges,
     QueueSlot,
     Testimony,
 )
@@ -160,7 +159,7 @@ def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
     assert (found.start, found.value) == (last.offset, (topic, queue_id, range(number, number + 1)))
     known = evidence.about([span])
     assert known.between == []
-    evidence.add_ends(known, OffsetRanges([span]))
+    evidence.add_ends(known)
     assert [slot for _, _, slot in known.between] == [QueueSlot(*row.slot)]
 
 
