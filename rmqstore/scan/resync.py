@@ -100,13 +100,13 @@ def resync(
             tail = block.rstrip(b"\0")
             return None, lo + len(tail) if tail else last_nonzero
         own = min(size, len(block))
-        found = _in_block(source, block, lo, own, base, end, body_offset)
-        used = block[: own if found is None else found - lo]
-        stripped = len(used.rstrip(b"\0")) if used else 0
-        if stripped:
-            last_nonzero = lo + stripped
-        if found is not None:
-            return found, last_nonzero
+        if block != bytes(len(block)):  # zeros contain nothing, and are compared much faster than searched
+            found = _in_block(source, block, lo, own, base, end, body_offset)
+            stripped = len(block[: own if found is None else found - lo].rstrip(b"\0"))
+            if stripped:
+                last_nonzero = lo + stripped
+            if found is not None:
+                return found, last_nonzero
         lo += own
         size = min(size * 4, _BLOCK)
     return None, last_nonzero
