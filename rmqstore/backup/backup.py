@@ -185,7 +185,7 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
         made = while_files_expire(store, run)
         folder.save(made)
         forgotten = Forgotten((), 0, 0)
-        if not options.keep.everything or sum(attempts) > 1:  # an earlier attempt has left objects
+        if sum(attempts) > 1 or folder.has_enough_to_forget(options.keep, started):  # an attempt has left objects
             forgotten = folder.forget(options.keep, started)
     return Backup(made, before.snapshot if before is not None else "", forgotten)
 

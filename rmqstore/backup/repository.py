@@ -32,6 +32,8 @@ from rmqstore.texts import Text, joined
 UNFINISHED = "unfinished.json"
 _LOCK = "lock"
 _MARK = "::"
+_LAST = 253_402_300_799  # the last second of the year 9999
+_PARTS = "log", "config"  # folders with objects of snapshots
 _CHUNK = 4 << 20
 Progress = Callable[[int], None]
 
@@ -51,10 +53,6 @@ class KeepRule:
 
     age: int | None = None
     size: int | None = None
-
-    @property
-    def everything(self) -> bool:
-        return self.age is None and self.size is None
 
 
 class Repository:
@@ -162,7 +160,7 @@ class StoreFolder:
 
     def next_name(self, now_ms: int) -> str:
         """Return a new name: the time, or a number after the newest name if the clock was set back."""
-        name = datetime.fromtimestamp(now_ms / 1000, UTC).strftime("%Y%m%dT%H%M%SZ")
+        name = name_at(now_ms)
         names = self.snapshots()
         if names and order_of(name) <= order_of(names[-1]):
             stem, number = order_of(names[-1])
@@ -211,6 +209,21 @@ class StoreFolder:
 
     # --- keeping and checking -------------------------------------------------------------------------------------
 
+    def has_enough_to_forget(self, keep: KeepRule, now_ms: int) -> bool:
+        """Whether one snapshot in twenty is outdated, or the objects have more bytes than are kept.
+
+        `forget` reads all manifests: with a snapshot per minute there are tens of thousands.
+        """
+        if keep.size is not None:
+            stored = (entry.size for part in _PARTS for entry in self.storage.objects(self.key(part)))
+            if sum(stored) > keep.size:
+                return True
+        if keep.age is None:
+            return False
+        names, oldest = self.snapshots(), order_of(name_at(now_ms - keep.age))
+        gone = sum(order_of(name) < oldest for name in names[:-1])
+        return 0 < len(names) <= 20 * gone
+
     def forget(self, keep: KeepRule, now_ms: int) -> Forgotten:
         """Remove the snapshots that are not kept, and all objects that no snapshot needs; the newest always stays.
 
@@ -227,7 +240,7 @@ class StoreFolder:
         if unfinished is not None:
             needed |= {key for key, _, _ in unfinished.objects()}
         objects = size = 0
-        for folder in ("log", "config"):
+        for folder in _PARTS:
             for entry in list(self.storage.objects(self.key(folder))):
                 if entry.key.removeprefix(f"{self.name}/") not in needed:
                     self.storage.delete(entry.key)
@@ -260,6 +273,11 @@ class StoreFolder:
             if progress is not None:
                 progress(count)
         return digest.hexdigest()
+
+
+def name_at(ms: int) -> str:
+    """Return the name of a snapshot that is made at a time (ms); of the nearest time between 1970 and 9999."""
+    return datetime.fromtimestamp(min(max(ms, 0) // 1000, _LAST), UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
 def _numbered(key: str) -> Iterator[str]:
@@ -359,13 +377,10 @@ def find_snapshot(folder: StoreFolder, wanted: str, parse_time: Callable[[str], 
             Text("@{wanted} is neither a snapshot nor a time", wanted=wanted),
             Text("`rmqstore snapshots REPO` lists all"),
         ) from error
-    found = None
-    for name in folder.snapshots():
-        manifest = folder.manifest(name)
-        found = manifest if manifest.time <= until else found
-    if found is None:
-        raise NotReadable(
-            Text("{folder} has no snapshot from {wanted} or earlier", folder=folder.name, wanted=wanted),
-            Text("give a later time"),
-        )
-    return found
+    for name in reversed(folder.snapshots()):
+        if order_of(name)[0] <= name_at(until) and (manifest := folder.manifest(name)).time <= until:
+            return manifest
+    raise NotReadable(
+        Text("{folder} has no snapshot from {wanted} or earlier", folder=folder.name, wanted=wanted),
+        Text("give a later time"),
+    )

@@ -20,8 +20,8 @@ import numpy as np
 from rmqstore.append.disk import building, make_directories, remove_tree, take_file, write_new_file
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
-from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of
-from rmqstore.backup.repository import Repository, StoreFolder
+from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of, order_of
+from rmqstore.backup.repository import Repository, StoreFolder, name_at
 from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
 from rmqstore.backup.storage import LocalStorage, is_name
 from rmqstore.checks.problems import codes
@@ -112,6 +112,8 @@ def choose_snapshot(folder: StoreFolder, options: RestoreOptions) -> Manifest:
     if options.until is None and options.at is None:
         return newest
     for name in folder.snapshots():
+        if options.until is not None and order_of(name)[0] < name_at(options.until):
+            continue
         manifest = folder.manifest(name)
         if options.at is not None and manifest.begin <= options.at <= manifest.end:
             return manifest

@@ -14,6 +14,7 @@ import pytest
 
 from rmqstore.backup import repository as repositories
 from rmqstore.backup.backup import Backup, BackupOptions, back_up
+from rmqstore.backup.manifest import Manifest
 from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.backup.storage import LocalStorage, Storage
@@ -125,6 +126,31 @@ def test_keep_bytes_forgets_the_oldest(grown: GrowingStore, tmp_path: Path) -> N
     made = backed_up(grown.root, repo, keep=KeepRule(size=1))
     assert list(made.forgotten.snapshots) == names
     assert folder_in(LocalStorage(repo)).snapshots() == [made.manifest.snapshot]
+    assert faults(repo) == []
+
+
+def test_many_snapshots_are_forgotten_together(
+    grown: GrowingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A snapshot per hour is kept for 60 hours; only a run that forgets some reads all manifests."""
+    read: list[str] = []
+    manifest = StoreFolder.manifest
+
+    def noted(self: StoreFolder, snapshot: str) -> Manifest:
+        read.append(snapshot)
+        return manifest(self, snapshot)
+
+    monkeypatch.setattr(StoreFolder, "manifest", noted)
+    repo, begin = tmp_path / "repo", repositories.now()
+    forgotten: list[str] = []
+    for hour in range(80):
+        monkeypatch.setattr("rmqstore.backup.backup.now", lambda now=begin + hour * 3_600_000: now)
+        read.clear()
+        made = backed_up(grown.root, repo, keep=KeepRule(age=60 * 3_600_000))
+        forgotten += made.forgotten.snapshots
+        assert len(read) <= 1 or len(made.forgotten.snapshots) > 2
+        assert len(folder_in(LocalStorage(repo)).snapshots()) <= 64
+    assert len(forgotten) > 14
     assert faults(repo) == []
 
 
