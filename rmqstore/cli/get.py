@@ -151,6 +151,8 @@ def _why(store: Store, where: str) -> str:
     from rmqstore.views.lost import parsed_place
 
     offset, place = _offset(where), parsed_place(where)
+    if not store.logs:
+        return Text(": the store has no log")
     if offset is not None:
         inside, end = around(store, offset)
         if inside is not None:

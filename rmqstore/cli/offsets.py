@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import Time, many, parse_time, time_text, title
+from rmqstore.cli.printing.quantities import Time, many, parse_time, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import Applying, applying, command, gathered
 from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
@@ -122,6 +122,8 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     return _finish(out, opened, plan, rows, applying)
 
 
+_GROUPS = 20  # groups that are named if none was found
+
 # --- showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -133,9 +135,14 @@ def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptio
         out.report(_document(store) | {"unreadable": known.unreadable or None, "offsets": [_row(row) for row in rows]})
     else:
         as_text = out.format == "table"
-        write_rows(out, (_row(row) | ({"pop": _states(row)} if as_text else {}) for row in rows), _COLUMNS)
+        found = write_rows(out, (_row(row) | ({"pop": _states(row)} if as_text else {}) for row in rows), _COLUMNS)
         if known.unreadable:
             out.note(Text("note: {note}", note=known.unreadable))
+        elif not found:
+            groups = [*dict.fromkeys(printable(one.group) for one in known.rows())]
+            names = joined([*groups[:_GROUPS], *(["…"] if len(groups) > _GROUPS else [])])
+            nothing, others = Text("note: no group has offsets here"), Text("note: no such offsets; groups: {names}")
+            out.note(others.format(names=names) if names else nothing)
     return 4 if known.unreadable else 0
 
 

@@ -241,3 +241,11 @@ def test_a_change_shows_the_first_message_that_is_delivered_again_or_skipped() -
     assert f"31 -> 34, 3 skipped; first one: {skipped}, stored " in shown
     shown = run("offsets", store, "--set", "CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "--to", "19").stdout
     assert "20 -> 19, 1 again; next message: without a key, stored " in shown
+
+
+def test_a_group_without_offsets_is_answered_with_those_that_have_some(store: Path) -> None:
+    result = run("offsets", str(store), "--group", "nosuch")
+    assert result.exit_code == 0
+    assert result.stderr.startswith("note: no such offsets; groups: CG_tag_11, CG_dlq_11, CG_part_11")
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
+    assert run("offsets", str(store)).stderr == "note: no group has offsets here\n"
