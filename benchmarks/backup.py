@@ -41,8 +41,8 @@ def uncached(folder: Path) -> None:
             os.close(descriptor)
 
 
-def cases(work: Path, python: str, bucket: str) -> Iterator[tuple[str, Command]]:
-    """Yield name, command and preparation of each case; `bucket` is empty without object storage."""
+def cases(work: Path, python: str, bucket: str, number: int) -> Iterator[tuple[str, Command]]:
+    """Yield name, command and preparation of each case in a round; `bucket` is empty without object storage."""
     ours = [python, "-m", "rmqstore"]
     store, repo = work / "store", work / "repo"
 
@@ -71,16 +71,9 @@ def cases(work: Path, python: str, bucket: str) -> Iterator[tuple[str, Command]]
     yield "verify snapshot", ([*ours, "verify", f"{repo}::a", "-q"], fresh(cold=repo))
     if bucket:
         yield "pyarrow to S3", ([python, "-m", "benchmarks.backup", "--upload", str(store), f"{bucket}/raw"], fresh())
-        # each round is a first backup
-        name = iter(range(1 << 30))
-        words = [*ours, "backup", str(store), f"s3://{bucket}/repo", "--name", "a", "-q"]
-
-        def next_repository() -> None:
-            words[-4] = f"s3://{bucket}/repo{next(name)}"
-            uncached(store)
-
-        yield "backup to S3", (words, next_repository)
-        yield "verify snapshot in S3", ([*ours, "verify", f"s3://{bucket}/repo0::a", "-q"], lambda: None)
+        place = f"s3://{bucket}/repo{number}"  # each round is a first backup
+        yield "backup to S3", ([*ours, "backup", str(store), place, "--name", "a", "-q"], fresh())
+        yield "verify snapshot in S3", ([*ours, "verify", f"{place}::a", "-q"], lambda: None)
 
 
 def upload(store: Path, place: str) -> None:
@@ -177,8 +170,8 @@ def main() -> None:
         (work / "broker.conf").write_text("mappedFileSizeConsumeQueue=6000000\n")
         with object_storage(work) as bucket:
             measured: dict[str, list[tuple[float, float, int]]] = {}
-            for _ in range(args.repeat):
-                for name, (command, prepare) in cases(work, sys.executable, bucket):
+            for number in range(args.repeat):
+                for name, (command, prepare) in cases(work, sys.executable, bucket, number):
                     prepare()
                     done = run(command, work / "out", memory=True)
                     if done.exit_code not in (0, 1):
