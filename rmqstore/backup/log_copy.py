@@ -226,6 +226,8 @@ class LogCopier:
         self.files: dict[int, LogFile] = {}
         self.position: dict[int, int] = {}
         """Start of a file → the position from which on it has to be read."""
+        self.ctime_ns: dict[int, int] = {}
+        """Start of a file → when its content or its rights changed last, before it was read; 0 if that is unknown."""
         self.before: dict[int, LogFile] = {}
         """Files whose bytes in the repository differ from the store's."""
         self.copied = CopiedLog(LogCopy(queue.name, queue.file_size, body_offset, queue.start, queue.start, ()))
@@ -261,17 +263,19 @@ class LogCopier:
 
     def _continue(self, file: MappedFile) -> None:
         """Decide from where on a file has to be read."""
+        identity = file.files.identity(file.path)
+        ctime_ns = self.ctime_ns[file.start] = identity.ctime_ns if identity is not None else 0
         known = self.known.get(file.start)
         if known is None or not known.length:
             self.position[file.start] = 0
             return
         complete = known.length == self.queue.file_size
-        same_time = known.mtime_ns == file.mtime_ns
+        same_time = known.mtime_ns == file.mtime_ns and known.ctime_ns in (0, ctime_ns)
         sure = known.length <= file.length and not self.options.full
         if sure and not (complete and same_time):
             sure = not complete and self._ends_match(file, known)
         if sure or self._first_difference(file, known) is None:
-            self.files[file.start] = replace(known, mtime_ns=file.mtime_ns)
+            self.files[file.start] = replace(known, mtime_ns=file.mtime_ns, ctime_ns=ctime_ns)
             self.position[file.start] = known.length
             return
         self.before[file.start] = known
@@ -401,11 +405,14 @@ class LogCopier:
 
     def _add(self, file: MappedFile, piece: StoredPiece | None) -> None:
         """Add a new piece to a file."""
-        known = self.files.get(file.start) or LogFile(file.start, (), file.mtime_ns)
+        ctime_ns = self.ctime_ns[file.start]
+        known = self.files.get(file.start) or LogFile(file.start, (), file.mtime_ns, ctime_ns=ctime_ns)
         if piece is None:
             self.files.setdefault(file.start, known)
             return
-        self.files[file.start] = replace(known, pieces=(*known.pieces, piece), mtime_ns=file.mtime_ns)
+        self.files[file.start] = replace(
+            known, pieces=(*known.pieces, piece), mtime_ns=file.mtime_ns, ctime_ns=ctime_ns
+        )
         self.copied.new_bytes += piece.size
         self._unsaved += piece.size
 
@@ -447,8 +454,8 @@ class LogCopier:
             if known is None or file.start not in self.files:
                 continue
             at = self._first_difference(file, known)
-            if at is None:
-                continue
+            if at is None or any(self._first_difference(file, earlier) is None for earlier in known.earlier):
+                continue  # in the second case, a repair gave it the bytes of an earlier snapshot
             own = self.files[file.start]
             self.files[file.start] = replace(own, good=tuple(dict.fromkeys((*known.pieces, *known.good))))
             offset = file.start + at

@@ -52,7 +52,7 @@ class LogFile:
 
     `start` is the global offset of the file. `good`: pieces of an earlier snapshot that this file contradicts; they
     are kept as long as the file is. Times are store times of its messages (ms), -1 without one. `problems`: code →
-    number of findings in the file.
+    number of findings in the file. `ctime_ns`: 0 if it is unknown. A repair changes it, and leaves `mtime_ns`.
     """
 
     start: int
@@ -64,6 +64,7 @@ class LogFile:
     last_time: int = -1
     problems: Mapping[str, int] = field(default_factory=dict)
     good: tuple[StoredPiece, ...] = ()
+    ctime_ns: int = 0
 
     @property
     def length(self) -> int:
@@ -349,6 +350,7 @@ class _FieldReader:
             _number(data["last_time"], -_MOST),
             _counts(data["problems"]),
             tuple(self.piece(one, log) for one in data["good"]),
+            _number(data.get("ctime_ns", 0), -_MOST),
         )
         if file.length > size:
             raise Unsound

@@ -19,6 +19,7 @@ from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.backup.storage import LocalStorage, Storage
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
+from rmqstore.files.files import LocalFiles
 from rmqstore.files.store import open_store
 from tests.backup.dying_storage import DyingStorage, Killed, killed_at_call
 from tests.backup.growing import GrowingStore
@@ -179,6 +180,7 @@ def test_damage_in_an_old_file_is_named_and_replaces_nothing(grown: GrowingStore
     assert f"rmqstore recover {grown.root} --replica {repo}::a\n" in again.output
     run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
     assert grown.log_files[0].read_bytes() == good
+    assert backed_up(grown.root, repo).exit_code == 0
 
 
 def test_damaged_properties_of_a_message_are_no_new_branch(grown: GrowingStore, tmp_path: Path) -> None:
@@ -198,9 +200,13 @@ def test_damaged_properties_of_a_message_are_no_new_branch(grown: GrowingStore, 
         assert StoredFile(folder, earlier.logs[0].files[0]).read(1 << 20, 0) == content
     run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
     assert file.read_bytes() == good[0]
+    assert backed_up(grown.root, repo).exit_code == 0
 
 
-def test_a_flipped_bit_that_leaves_no_trace_is_found_with_full(grown: GrowingStore, tmp_path: Path) -> None:
+def test_a_flipped_bit_that_leaves_no_trace_is_found_with_full(
+    grown: GrowingStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LocalFiles, "identity", lambda self, path: None)  # a failing disk sets no ctime, unlike `flip`
     repo = tmp_path / "repo"
     backed_up(grown.root, repo)
     path = grown.log_files[0]
