@@ -22,6 +22,7 @@ from rmqstore.brokers.queues import RecoveredFiles, SimpleQueue
 from rmqstore.brokers.record import Checked
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import can_be_created
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
 from rmqstore.formats.services import light_queues
@@ -95,13 +96,14 @@ class Queues:
         self.has_dispatched = False
         """Whether any message was dispatched: also one whose unit exists is indexed again."""
         self.stopped_at: Path | None = None
-        """A file where a queue's directory belongs. After 30 attempts to write there, the broker flags its queues as
-        not writable, and no further message of any queue gets a unit
-        (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
+        """A place where no directory of a queue can be created: a file is there, or no directory can have this name.
+        After 30 attempts to write there, the broker flags its queues as not writable, and no further message of any
+        queue gets a unit (ConsumeQueue#putMessagePositionInfoWrapper, RunningFlags#isCQWriteable)."""
         self.recovered: RecoveredFiles = {}
         """What the files begin with; starts of several versions may share it."""
         self._keeps_units = False
         self._numbers = QueueTable()
+        self._examined = 0  # queues of `_numbers` with a name that can be created
 
     def __iter__(self) -> Iterator[SimpleQueue | BatchQueue]:
         return iter(self.table.values())
@@ -198,11 +200,22 @@ class Queues:
 
     def _stops(self, queue: SimpleQueue | BatchQueue) -> bool:
         """Return whether dispatch has stopped, because no file can be created for this queue or an earlier one."""
-        if self.stopped_at is None and self._foreign and not queue.files.files:
+        if self.stopped_at is None and not queue.files.files:
             folder = queue.files.directory
-            places = (folder.parent.parent, folder.parent, folder)
+            places = (folder.parent.parent, folder.parent, folder) if self._foreign else ()
             self.stopped_at = next((p for p in places if p in self._foreign), None)
+            if self.stopped_at is None and not can_be_created(queue.topic.encode("utf-8", "surrogatepass")):
+                self.stopped_at = folder.parent
         return self.stopped_at is not None
+
+    def _may_stop(self) -> bool:
+        """Return whether a queue of the messages so far may have no place for its files."""
+        if self._foreign or self.stopped_at is not None:
+            return True
+        topics = self._numbers.topics
+        while self._examined < len(topics) and can_be_created(topics[self._examined]):
+            self._examined += 1
+        return self._examined < len(topics)
 
     def _fan_out(self, record: Checked, found: Mapping[str, str]) -> None:
         rules, lmq = self.rules.fan_out, self.settings.lmq
@@ -233,7 +246,7 @@ class Queues:
         self.has_dispatched = True
         chosen = columns.take(index)
         numbers = self._numbers.of(chosen)
-        if self._foreign:
+        if self._may_stop():
             index = self._before_stop(index, numbers)
             chosen, numbers = columns.take(index), numbers[: len(index)]
             if not len(index):
@@ -262,7 +275,7 @@ class Queues:
 
     def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: DispatchCondition) -> None:
         """Dispatch the messages in [start, stop) of the log from known units; none may need the exact parser."""
-        if self._foreign:
+        if self._foreign or not all(can_be_created(topic.encode()) for (topic, _), *_ in units.known_units()):
             stop = self._known_stop(units, start, stop, condition)
         for name, address, size, offset in units.known_units():
             if self.settings.light_in_rocksdb and name[0].startswith(LMQ_PREFIX):

@@ -544,9 +544,7 @@ class PlainStart:
         if self.queues.stopped_at is not None:
             place = self.store.relative(self.queues.stopped_at)
             self.notes.append(
-                Text(
-                    "{place} is not a directory: no later message gets a unit, and the queue accepts none", place=place
-                )
+                Text("no queue can be created at {place}: no later message of any queue gets a unit", place=place)
             )
         tables = [((q.topic, q.queue_id), q) for q in self.queues] if starts else []
         return StartForecast(

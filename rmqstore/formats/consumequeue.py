@@ -162,7 +162,15 @@ def is_directory_name(topic: bytes) -> bool:
 
     Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems
     """
-    return 0 < len(topic) <= MAX_DIRECTORY_NAME and not {0x00, 0x2F} & set(topic) and topic not in (b".", b"..")
+    return b"/" not in topic and topic not in (b"", b".", b"..") and can_be_created(topic)
+
+
+def can_be_created(topic: bytes) -> bool:
+    """Return whether a broker can create directories for a topic, in which a "/" separates several names.
+
+    Source: DefaultMappedFile#init; the limits are those of Linux file systems
+    """
+    return b"\0" not in topic and all(len(name) <= MAX_DIRECTORY_NAME for name in topic.split(b"/"))
 
 
 def one_bit_apart(a: int, b: int) -> bool:

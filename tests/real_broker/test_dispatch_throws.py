@@ -13,11 +13,12 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import record_crc, set_record_crc
 from rmqstore.formats.properties import INNER_MULTI_QUEUE_OFFSET
+from tests.command import run_json
 from tests.damage import overwrite
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.starts import compare_forecast
 from tests.repair.salvaging import rows
-from tests.stores import copy_store, meta
+from tests.stores import VERSIONS, copy_store, meta
 
 BESIDE = {"rocksdbCQDoubleWriteEnable": "true", "enableLmq": "true", "enableMultiDispatch": "true"}
 
@@ -93,3 +94,23 @@ def _both_say(
     if reason:
         assert line in real.log and line in (forecast.log_line or "")
         assert reason in (forecast.reason or "")
+
+
+@pytest.mark.slow  # a broker tries for 30 s
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_topic_whose_directory_cannot_be_created(version: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
+    """A NUL in TOPIC: no later message of any queue gets a unit."""
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    row = rows(store)[-5]
+    topic = row.message.topic_text
+    overwrite(row.path, row.path.read_bytes().index(topic.encode(), row.at) + 2, b"\0")
+    server = oracle_servers.of(version)
+    forecast = compare_forecast(
+        name, store, version, server.answer(server.ask(store, meta(name).oracle_args, abort=False))
+    )
+    place = f"consumequeue/{topic[:2]}\0{topic[3:]}"
+    assert any(f"no queue can be created at {place}: no later" in note for note in forecast.notes)
+    report = run_json("verify", str(store), "--broker", version, exit_code=1)
+    assert report["broker"]["queues"] == forecast.to_json()["queues"]  # type: ignore[index]
