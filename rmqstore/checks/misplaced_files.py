@@ -207,9 +207,10 @@ class _LogClaims:
                 self.targets[there.path] = self._chain_start(claim)
 
     def _set_copies_aside(self) -> None:
-        """Let only one of several identical files be renamed: the last one, because its old name is missed least.
+        """Let only one of several identical files be renamed.
 
-        A copy in the address space of the other log is removed.
+        It is one whose place another file gets, or else the last one, because its old name is missed least. A copy in
+        the address space of the other log is removed.
         """
         claiming = {c.file.path for c in self.claims}
         for claim in self.claims:
@@ -218,10 +219,13 @@ class _LogClaims:
                 self.copies.add(claim.file.path)
                 self.stays[claim.file.path] = IN_PLACE
         by_place: dict[int, list[Claim]] = {}
-        for claim in sorted(self._going(), key=lambda c: c.file.start, reverse=True):
+        wanted = {claim.holds for claim in self.claims}
+        for claim in sorted(self._going(), key=lambda c: (c.file.start in wanted, c.file.start), reverse=True):
             kept = by_place.setdefault(claim.holds, [])
             if any(_equal(claim.file, other.file) for other in kept):
                 self.stays[claim.file.path] = COPY
+                if self._is_outside(claim.file.start):
+                    self.copies.add(claim.file.path)
             else:
                 kept.append(claim)
 

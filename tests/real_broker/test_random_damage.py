@@ -85,7 +85,11 @@ _DECISIONS = re.compile(
 )
 _NO_REPAIR = ("--accept-shift accepts that", "nothing says which of them the broker reads")
 
-DISAGREED = (("5.4.0-timer-rocksdb-pending", 3020313134), ("5.5.1-formats", 202450180))
+DISAGREED = (
+    ("5.4.0-timer-rocksdb-pending", 3020313134),
+    ("5.5.1-dledger-mixed", 1725360895),
+    ("5.5.1-formats", 202450180),
+)
 """Seeds of fresh damage with which the tool and the real broker once disagreed."""
 
 _DIGITS = 20  # length of the name of a queue or log file
