@@ -29,11 +29,13 @@ from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
 from rmqstore.files.config import delay_offsets, loaded_config, queue_numbers
+from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, index, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.scan.kernels import I64, Bool
@@ -154,7 +156,8 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
 
     The log begins at 0, so its first record of a queue has queue offset 0, but this one has another. No unit points to
     it in its own queue. Just one queue has a gap there: of the same topic, or with a topic that differs in one bit. If
-    the topic has no such queue by `numbers`, the configured numbers of queues, it may also continue a queue.
+    the topic has no such queue by `numbers`, the configured numbers of queues, it may also continue a queue; a delayed
+    message only the queue of its level.
     """
     if logs.min_offset != 0:
         return {}
@@ -175,8 +178,10 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
             if any(g.expected <= number < g.got and g.before < at < g.at for g in logs.queues[name].gaps)
         ]
         impossible = 0 < numbers.get(topic, 0) <= queue_id
-        if impossible and not owners:  # it may be the next one of a queue
-            parts = ((name, logs.queues.get(name)) for name in ((topic, other) for other in range(numbers[topic])))
+        if not owners:  # it may be the next one of a queue
+            by_level = _queue_of_level(logs, topic, at)
+            others = range(numbers[topic]) if impossible else () if by_level in (None, queue_id) else (by_level,)
+            parts = ((name, logs.queues.get(name)) for name in ((topic, other) for other in others))
             owners = [name for name, other in parts if other and other.next == number and other.last_at < at]
         if len(owners) == 1:
             found[at] = QueueSlot(*owners[0], number)
@@ -184,6 +189,17 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
             found[at] = None
     times = Counter(slot.key for slot in found.values() if slot is not None)
     return {at: slot if slot is not None and times[slot.key] == 1 else None for at, slot in found.items()}
+
+
+def _queue_of_level(logs: Logs, topic: str, at: int) -> int | None:
+    """Return the queue id of the delayed message at a global offset by its level; None if it has none.
+
+    Source: ScheduleMessageService#delayLevel2QueueId
+    """
+    message = logs.record(at, MAX_RECORD) if topic == SCHEDULE_TOPIC else None
+    found = properties.parse_properties(message.properties) if message is not None else {}
+    level = parse_int(found.get(properties.DELAY, ""))
+    return level - 1 if level is not None else None
 
 
 def one_bit_apart(one: str, other: str) -> bool:
