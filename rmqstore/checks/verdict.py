@@ -314,6 +314,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     _tell_writer(store, report, options.broker and forecast.version)
     answer = _answer(store, verified, options, forecast)
     report.verdict = answer.sentence + _assumed_size(store)
+    report.delivers_all = answer.left.is_nothing(forecast) and not answer.newer
     if options.ranges:
         rereads = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
         narrow = rereads or len(verified.logs.queues) > _MANY_QUEUES

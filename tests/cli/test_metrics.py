@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import time
 from pathlib import Path
 
@@ -68,6 +69,15 @@ def test_start_that_drops_messages_from_queues_is_not_ok(tmp_path: Path) -> None
     assert isinstance(broker, dict)
     assert (broker["messages_lost"], bool(broker["units_cut"])) == (0, True)
     assert read(file)["rmqstore_next_start_ok", ""] == 0
+
+
+def test_start_that_leaves_messages_without_units_is_not_ok(tmp_path: Path) -> None:
+    store, file = copy_store(STORE, tmp_path), tmp_path / "verify.prom"
+    shutil.rmtree(store / "consumequeue" / "Order_11")
+    report = run_json("verify", str(store), "--metrics", str(file), exit_code=1)
+    assert "never deliver" in str(report["verdict"])
+    found = read(file)
+    assert (found["rmqstore_messages_lost_at_next_start", ""], found["rmqstore_next_start_ok", ""]) == (0, 0)
 
 
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.1.4-dledger-mixed"])

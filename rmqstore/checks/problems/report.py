@@ -281,6 +281,8 @@ class Report:
     writer: dict[str, Any] | None = None
     """Which versions can have written the store last, and the signs for it."""
     verdict: str = ""
+    delivers_all: bool = False
+    """Whether the start of `broker` succeeds, and consumers then get all messages of the log."""
     queues: dict[str, QueueState] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _HELP = {
     "rmqstore_store_clean": "1 if everything was checked and nothing is wrong, else 0.",
     "rmqstore_problems": "Problems found, by code.",
-    "rmqstore_next_start_ok": "1 if the next broker start would succeed and lose nothing, else 0.",
+    "rmqstore_next_start_ok": "1 if the next broker start would succeed, and consumers then get all messages, else 0.",
     "rmqstore_messages_lost_at_next_start": "Messages that the next broker start would delete.",
     "rmqstore_messages": "Messages in the log; info: in the consume queues.",
     "rmqstore_bytes": "Bytes of the messages; info: of the log's files.",
@@ -98,11 +98,8 @@ def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str
             yield f"{name}{{{','.join(pairs)}}} {sample.value:.17g}\n"
 
 
-_TAKES_MESSAGES = (
-    *("messages_lost", "units_cut", "unreadable_rows"),
-    *("not_dispatched", "depends_on_commits", "commits_from", "outside_dledger"),
-)
-"""Fields of the forecast for messages that consumers will not get, or may not get."""
+_MAY_TAKE_MESSAGES = ("unreadable_rows", "not_dispatched", "depends_on_commits", "commits_from", "outside_dledger")
+"""Fields of the forecast for messages that consumers may not get."""
 
 
 def of_report(report: Report) -> Iterator[Sample]:
@@ -112,8 +109,8 @@ def of_report(report: Report) -> Iterator[Sample]:
         yield Sample("rmqstore_problems", count, {"code": code})
     if report.broker is not None:
         broker, lost = report.broker, int(report.broker["messages_lost"] or 0)
-        takes = any(broker[name] not in (None, 0, {}) for name in _TAKES_MESSAGES)
-        yield Sample("rmqstore_next_start_ok", int(bool(broker["starts"]) and not takes))
+        takes = any(broker[name] not in (None, 0, {}) for name in _MAY_TAKE_MESSAGES)
+        yield Sample("rmqstore_next_start_ok", int(report.delivers_all and not takes))
         yield Sample("rmqstore_messages_lost_at_next_start", lost)
     if logs := report.logs:
         yield Sample("rmqstore_messages", sum(int(log.get("messages") or log.get("entries") or 0) for log in logs))
