@@ -103,14 +103,16 @@ def test_a_topic_whose_directory_cannot_be_created(version: str, tmp_path: Path,
     name = f"{version}-clean"
     store = copy_store(name, tmp_path)
     shutil.rmtree(store / "consumequeue")
+    (store / "abort").touch()
     row = rows(store)[-5]
     topic = row.message.topic_text
     overwrite(row.path, row.path.read_bytes().index(topic.encode(), row.at) + 2, b"\0")
     server = oracle_servers.of(version)
     forecast = compare_forecast(
-        name, store, version, server.answer(server.ask(store, meta(name).oracle_args, abort=False))
+        name, store, version, server.answer(server.ask(store, meta(name).oracle_args, abort=True))
     )
     place = f"consumequeue/{topic[:2]}\0{topic[3:]}"
     assert any(f"no queue can be created at {place}: no later" in note for note in forecast.notes)
     report = run_json("verify", str(store), "--broker", version, exit_code=1)
-    assert report["broker"]["queues"] == forecast.to_json()["queues"]  # type: ignore[index]
+    told, own = (found["queues"].items() for found in (report["broker"], forecast.to_json()))  # type: ignore[index]
+    assert {queue: end for queue, end in told if end["max"]} == {queue: end for queue, end in own if end["max"]}
