@@ -102,6 +102,12 @@ class KeptPart(LogContents):
         runs = [Run(Kind(kind), start, stop, count, claimed=claimed) for kind, start, stop, count, claimed in self.runs]
         return LogPart(**values, runs=runs, beside=self.beside)
 
+    def is_enough(self, split: Split, options: PassOptions) -> bool:
+        """Return whether a pass with these options reads the whole file, and expects no more index entries for it."""
+        begin = options.index.start if options.index is not None else None
+        expected = begin is None or (self.index_begin is not None and begin >= self.index_begin)
+        return expected and split.file.stop <= options.stop_before
+
     def fits(self, split: Split) -> bool:
         """Return whether the runs are a tiling of the split; the state file is not trusted."""
         at = self.begin
@@ -158,7 +164,13 @@ _ADVICE = Text("name another file, or remove this one")
 
 
 def encoded(value: Any) -> Any:
-    """Convert data classes, lists, tuples, dicts, sets and numbers to values that JSON has."""
+    """Convert data classes, lists, tuples, dicts, sets and numbers to values that JSON has.
+
+    Errors: UnicodeEncodeError for names that are not valid text.
+    """
+    if isinstance(value, str):
+        value.encode("utf-8")
+        return value
     if is_dataclass(value):
         return [encoded(getattr(value, f.name)) for f in fields(value)]
     if isinstance(value, dict):
@@ -386,7 +398,7 @@ class LastRun:
         """Return whether the last run's part of a split can be used again."""
         line = self._old.line(self._place(split))
         identity = Identity.of(split.file)
-        if not line or identity is None or split.file.stop > options.stop_before:
+        if not line or identity is None:
             return False
         try:
             part = unpacked(line)
@@ -395,9 +407,8 @@ class LastRun:
         age = time.time() - part.read_at / 1000
         if part.identity != identity or part.options != options_key(options) or not 0 <= age <= OLDEST:
             return False
-        begin = options.index.start if options.index is not None else None
-        if begin is not None and (part.index_begin is None or begin < part.index_begin):
-            return False  # more messages should have index entries now
+        if not part.is_enough(split, options):
+            return False
         beside = watched_reads(split.body_offset, options)
         return part.fits(split) and beside.digests(part.beside) == part.beside.digests
 
@@ -417,7 +428,7 @@ class LastRun:
             kept = kept_part(part, identity, options, int(started * 1000))
             try:
                 line = packed(kept) if kept is not None else b""
-            except TypeError:  # names that are not valid text
+            except UnicodeEncodeError:
                 line = b""
         if line or place in self._written:  # an empty line replaces the part of an earlier verification
             self._put(place, line)

@@ -475,11 +475,8 @@ class PartsAfter:
     def _can_be_used(self, known: KeptPart, split: Split, options: PassOptions) -> bool:
         """Return whether the log has the same bytes, and at least as many index entries are expected for them."""
         file = split.file
-        if file.stop > options.stop_before:
+        if not known.is_enough(split, options):
             return False
-        begin = options.index.start if options.index is not None else None
-        if begin is not None and (known.index_begin is None or begin < known.index_begin):
-            return False  # more messages should have index entries now
         stop = max(split.stop, (known.end or 0) - file.start)
         if not self._overlay.keeps(file.path, split.start, stop):
             return False

@@ -307,3 +307,10 @@ def test_a_new_version_reads_everything(
     result = run("verify", str(store), "--since-last", str(state), "--json")
     assert "every file is read" in result.stderr
     assert json.loads(result.stdout)["reused"] is None
+
+
+def test_a_name_that_is_not_valid_text_differs_from_a_value_that_cannot_be_kept() -> None:
+    with pytest.raises(UnicodeEncodeError):
+        since_last.encoded({("Topic\udc80", 0): 1})
+    with pytest.raises(TypeError):
+        orjson.dumps(since_last.encoded([object()]))
