@@ -291,13 +291,13 @@ class PlainStart:
 
         Errors: StartFails if the broker reads one kind, assigns offsets with the other, and a queue's ends differ.
         """
-        if not self.kinds.both or self.rows is None or not self.rows.last:
+        if not self.kinds.both:
             return
         from rmqstore.brokers.rocksdb import queue_that_differs
 
         found = queue_that_differs(
             self.queues,
-            self.rows.last,
+            self.rows.last if self.rows is not None else {},
             self.config,
             begin=self.dispatched_from,
             end=self._max_offset(),

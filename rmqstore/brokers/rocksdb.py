@@ -177,8 +177,9 @@ def queue_that_differs(
     """Return the first queue whose ends differ, if the broker then does not start; None if it starts.
 
     Only a broker that reads one kind and assigns offsets with the other refuses: queues of the other kind that are
-    empty get the end of the first. Messages at `begin` and after it were dispatched again, to both kinds. `end`: of
-    the log; recovery cuts the rows after it, except those of a queue that has no row before it (an error of
+    empty get the end of the first. Messages at `begin` and after it were dispatched again, to both kinds; where no
+    message has a queue offset, this shifts the units in files, but not the rows. `end`: of the log; recovery cuts the
+    rows after it, except those of a queue that has no row before it (an error of
     RocksDBConsumeQueueOffsetTable#correctMaxCqOffset, confirmed with 5.5.1).
     """
     reads, assigns = (chooses_rocksdb(config, key) for key in (PREFERRED, ASSIGNING))
@@ -188,6 +189,8 @@ def queue_that_differs(
         queue, last = queues.table[key], rows.get(key)
         if light_in_rocksdb and is_lmq(key[0]):
             continue
+        if queue.shifted:
+            return key
         if last is None:
             continue
         ends = (queue.ends[1], last.queue_offset + 1)
