@@ -100,7 +100,9 @@ COMMITLOG: Rows = (
         disturbs_queues=True,
         alters_keys=True,
         about=Text(
-            "The topic is empty or not valid UTF-8. The broker would dispatch the message to a queue that nobody reads."
+            "The topic is empty, not valid UTF-8, or has control characters. The broker would dispatch the message to "
+            "a queue that nobody reads. If it cannot create files of that name, as with a NUL, no later message gets a "
+            "unit."
         ),
     ),
     Problem(
