@@ -273,7 +273,7 @@ class LogCopier:
         same_time = known.mtime_ns == file.mtime_ns and known.ctime_ns in (0, ctime_ns)
         sure = known.length <= file.length and not self.options.full
         if sure and not (complete and same_time):
-            sure = not complete and self._ends_match(file, known)
+            sure = not complete and not known.problems and self._ends_match(file, known)
         if sure or self._first_difference(file, known) is None:
             self.files[file.start] = replace(known, mtime_ns=file.mtime_ns, ctime_ns=ctime_ns)
             self.position[file.start] = known.length

@@ -183,6 +183,20 @@ def test_damage_in_an_old_file_is_named_and_replaces_nothing(grown: GrowingStore
     assert backed_up(grown.root, repo).exit_code == 0
 
 
+def test_a_repair_in_the_last_file_is_found(grown: GrowingStore, tmp_path: Path) -> None:
+    repo = tmp_path / "repo"
+    good = backed_up(grown.root, repo).manifest
+    start = good.logs[0].files[-1].start
+    file = grown.root / "commitlog" / f"{start:020d}"
+    flip(file, grown.a_message(start + 100) - start + 5)
+    assert backed_up(grown.root, repo, full=True).manifest.counts == {"CL-MAGIC": 1}
+    assert backed_up(grown.root, repo).manifest.counts == {"CL-MAGIC": 1}
+    run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
+    made = backed_up(grown.root, repo)
+    assert (made.exit_code, made.manifest.counts, made.manifest.messages) == (0, {}, good.messages)
+    assert faults(repo) == []
+
+
 def test_damaged_properties_of_a_message_are_no_new_branch(grown: GrowingStore, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     first = backed_up(grown.root, repo).manifest
