@@ -235,7 +235,7 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield _forgotten(made.forgotten)
     for branch in manifest.branches:
         yield ""
-        yield from branch_lines(shlex.quote(str(store.path)), folder, branch)
+        yield _branch_line(folder.name, branch)
     if manifest.counts:
         yield ""
         yield Text("The log is damaged; the damage is in the snapshot as it is:")
@@ -267,9 +267,8 @@ def _forgotten(gone: Forgotten) -> str:
     return Text("  {snapshots} forgotten, {bytes} freed", snapshots=count, bytes=freed)
 
 
-def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:
-    """Say where a log no longer continues the repository, and how to heal a damaged one."""
-    repository, name = folder.storage.address, folder.name
+def _branch_line(name: str, branch: Any) -> str:
+    """Say where a log no longer continues the repository."""
     log, at, since, after = branch.log, branch.offset, f"{name}@{branch.since}", ""
     if branch.time is not None:
         after = Text(", after the message of {time}", time=time_text(branch.time, exact=True))
@@ -278,14 +277,12 @@ def branch_lines(store: str, folder: StoreFolder, branch: Any) -> Iterator[str]:
             "The {log} has expired from {at:,} to {stop:,}{after}: these messages are in no snapshot. Make snapshots "
             "more often."
         )
-        yield expired.format(log=log, at=at, stop=branch.missing_to, after=after)
-    elif branch.damage:
+        return expired.format(log=log, at=at, stop=branch.missing_to, after=after)
+    if branch.damage:
         damaged = Text("The {log} is damaged at {at:,}{after}. {since} has other bytes there.")
-        yield damaged.format(log=log, at=at, after=after, since=since)
-        yield f"    -> rmqstore recover {store} --replica {shlex.quote(f'{repository}::{since}')}"
-    else:
-        differs = Text("The {log} does not continue {since}: it differs from {at:,} on{after}. Both versions are kept.")
-        yield differs.format(log=log, since=since, at=at, after=after)
+        return damaged.format(log=log, at=at, after=after, since=since)
+    differs = Text("The {log} does not continue {since}: it differs from {at:,} on{after}. Both versions are kept.")
+    return differs.format(log=log, since=since, at=at, after=after)
 
 
 @dataclass(slots=True)
