@@ -40,6 +40,7 @@ from rmqstore.texts import Text
 _RENEW, _STALE = 60, 180  # seconds
 _OPEN = 32  # objects that stay open for reading
 _AHEAD, _BLOCK = 4, 4 << 20  # blocks that are requested before they are needed, and their size in bytes
+_IN_FLIGHT = 64 << 20  # bytes of parts that are uploaded at the same time
 _LONG = 1 << 20  # bytes of a read that is part of a scan, and no look-up
 _TRIES = 5  # attempts of a request by the client
 _REPEATS = 3  # attempts of an operation: the client does not repeat all that may pass
@@ -275,6 +276,8 @@ class S3Writer(ObjectWriter):
     def write(self, data: bytes) -> None:
         with _explained(f"{self._storage.address}/{self._key}"):
             self._stream.write(data)
+            if self._size // _IN_FLIGHT != (self._size + len(data)) // _IN_FLIGHT:
+                self._stream.flush()  # waits for the parts on their way, whose memory has no other limit
         self._size += len(data)
 
     def finish(self) -> None:

@@ -171,6 +171,26 @@ def test_errors_name_no_credentials(repository: str, tmp_path: Path, monkeypatch
         assert not entry.key.endswith(".json") or json.loads(data)
 
 
+def test_the_memory_of_an_upload_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(s3, "_IN_FLIGHT", 1000)
+
+    class SlowStream:
+        in_flight = most = 0
+
+        def write(self, data: bytes) -> None:
+            self.in_flight += len(data)
+            self.most = max(self.most, self.in_flight)
+
+        def flush(self) -> None:
+            self.in_flight = 0
+
+    stream = SlowStream()
+    writer = s3.S3Writer(S3Storage("s3://bucket/x"), "key", stream)
+    for size in random.Random(3).choices(range(300), k=200):
+        writer.write(bytes(size))
+    assert 1000 < stream.most < 1300
+
+
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "_BLOCK", 100)
