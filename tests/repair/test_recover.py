@@ -10,6 +10,7 @@ import pytest
 
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused, UsageError
+from rmqstore.formats.configuration import parse_config_object
 from rmqstore.formats.consumequeue import PRE_BLANK
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -19,6 +20,7 @@ from tests.cases.case import locate_record
 from tests.checks.looks import records
 from tests.command import run, run_json
 from tests.planning import counts_of, opened, plan_of
+from tests.repair.salvaging import rows
 from tests.stores import BROKER_STORES, FINDINGS, copy_store, meta, write_broker_conf
 from tests.untouched import assert_untouched
 
@@ -160,6 +162,28 @@ def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_pa
     plan = plan_of(store, options=RecoverOptions(strategy="truncate"))
     apply(plan)
     assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}
+
+
+def test_a_sound_queue_with_nothing_but_pre_blanks_before_the_cut_is_emptied(tmp_path: Path) -> None:
+    """The first log file has expired; the queue is cut without reading the log, and its consumers begin again."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    min((store / "commitlog").iterdir()).unlink()
+    left = rows(store)
+    first = {row.slot[:2]: row for row in reversed(left) if row.slot[0].startswith("Order")}
+    (topic, queue_id), row = max(first.items(), key=lambda item: item[1].offset)
+    number = row.slot[2]
+    assert number > 0 and row.offset > left[2].offset
+    queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020d}"
+    damage.overwrite(queue, 0, PRE_BLANK * number)
+    table = {"offsetTable": {f"{topic}@readers": {str(queue_id): number}}}
+    (store / "config" / "consumerOffset.json").write_text(json.dumps(table), "utf-8")
+    damage.garble(left[1].path, left[1].at, left[1].size)
+    plan = plan_of(store, options=RecoverOptions(strategy="truncate"))
+    apply(plan, force_digest=plan.digest)
+    assert not queue.exists()
+    offsets = parse_config_object((store / "config" / "consumerOffset.json").read_bytes())["offsetTable"]
+    assert offsets == {f"{topic}@readers": {str(queue_id): 0}}
+    assert "CQ-PRE-BLANK-ONLY" not in counts_of(store)
 
 
 def test_a_truncation_cuts_each_queue_only_once_if_all_are_rebuilt(tmp_path: Path) -> None:

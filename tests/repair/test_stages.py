@@ -128,3 +128,14 @@ def test_queues_behind_the_log_alone_are_left_to_the_broker(tmp_path: Path) -> N
     opened, verified = look(copy_store("5.4.0-killed", tmp_path))
     assert any(part.missing for part in verified.logs.queues.values())
     assert not any(step.path.startswith("consumequeue/") for step in plan_recovery(opened, verified).steps)
+
+
+def test_only_what_is_wanted_of_dledgers_files_is_repaired(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    for name in ("checkpoint", "currterm"):
+        (store / "dledger-n0" / name).write_text("")
+    opened, verified = look(store)
+    assert {"DL-COMMITTED", "DL-TERM"} <= verified.report.findings.counts.keys()
+    for code, name in (("DL-COMMITTED", "checkpoint"), ("DL-TERM", "currterm")):
+        plan = plan_recovery(opened, verified, RecoverOptions(only=(code,)))
+        assert {step.path for step in plan.steps} == {f"dledger-n0/{name}"}

@@ -8,7 +8,12 @@ from typing import Any
 import numpy as np
 
 from rmqstore.formats import timer
+from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.recover import plan_recovery
+from tests import damage
 from tests.command import run_json
+from tests.planning import look
 from tests.stores import copy_store
 
 LOG = "00000000000000000000"
@@ -86,3 +91,16 @@ def test_the_plan_names_what_changes_in_timercheck(tmp_path: Path) -> None:
     assert _reasons(store)[0] == "wrong positions and time"
     check.write_bytes(sound[:100])
     assert _reasons(store)[0] == "wrong length"
+
+
+def test_the_timer_is_repaired_on_request_alone(tmp_path: Path) -> None:
+    """The first unit is damaged: nothing of the timer log is left, but brokers need its first file."""
+    store = copy_store("5.4.0-formats", tmp_path)
+    damage.flip(store / "timerlog" / LOG, 3, 0)
+    opened, verified = look(store)
+    assert "TM-LOG" in verified.report.findings.counts
+    assert not plan_recovery(opened, verified).steps
+    plan = plan_recovery(opened, verified, RecoverOptions(only=("TM-LOG",)))
+    assert {step.do for step in plan.steps if step.path.startswith("timerlog/")} == {"overwrite"}
+    apply(plan, force_digest=plan.digest)
+    assert not (store / "timerlog" / LOG).read_bytes().strip(b"\0")
