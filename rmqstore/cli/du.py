@@ -141,7 +141,7 @@ def du(
             wanted,
             selection,
             fillers=counting.fillers,
-            workers=Workers(jobs_or_default(work.jobs), progress=progress.add),
+            workers=Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add),
             options=options,
             damage=damage,
         )
@@ -327,7 +327,7 @@ def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int
     damage = Skipped(live=live)
     options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
     with out.progress("du", None) as progress:
-        workers = Workers(jobs_or_default(work.jobs), progress=progress.add)
+        workers = Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add)
         found = store_growth(opened, rules_of(opened.config, version=work.broker), workers, options, damage)
     if out.as_json:
         growth = None if found is None else found.to_json()

@@ -129,7 +129,9 @@ def find(
         out.note(Text("note: {note}", note=said))
 
     with out.progress("find", opened.log_bytes) as progress:
-        answer = search(opened, question, Means(jobs_or_default(work.jobs), scan, note, progress.add, live))
+        answer = search(
+            opened, question, Means(jobs_or_default(work.jobs, opened.log_bytes), scan, note, progress.add, live)
+        )
     stories = Stories(opened)
     described, told = stories.of(answer.sorted())
     for story in told:

@@ -304,7 +304,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
         )
     options = ScanOptions(drop_cache=opened.lock_state().held, max_rate=work.max_rate)
     with out.progress("lost", opened.log_bytes) as progress:
-        workers = Workers(jobs_or_default(work.jobs), progress=progress.add)
+        workers = Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add)
         hits = records_of(opened, texts, workers, options)
     kept = LostMessages(opened)
     lost = [(folder.name, kept.in_repair(folder, plan).damaged) for folder, plan in applied_repairs(opened)]
