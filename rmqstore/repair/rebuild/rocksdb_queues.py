@@ -185,7 +185,7 @@ class RowsImage(QueueImage):
         filled = np.maximum.accumulate(np.where(times != 0, np.arange(count), 0))
         out: Rows = np.zeros(count, dtype=UNIT_VALUE.dtype)
         out[_OF_UNIT] = units[_OF_UNIT]
-        out["store_timestamp"] = times[filled]
+        out["store_timestamp"] = np.where(out["size"] > 0, times[filled], 0)
         return out
 
 

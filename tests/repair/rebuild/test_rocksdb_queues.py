@@ -29,7 +29,7 @@ from tests.rocksdb_rows import (
     newer_tables,
     without_extra,
 )
-from tests.stores import clone, copy_store, unpack
+from tests.stores import clone, copy_store, meta, unpack
 from tests.untouched import assert_untouched, content
 
 need_rocksdict()
@@ -66,6 +66,28 @@ def test_all_that_the_broker_wrote_comes_back(how: str, tmp_path: Path) -> None:
     apply(rebuild_of(store, "cq", SETTINGS))
     assert len(all_rows(store)[0]) == MESSAGES
     assert all_rows(store) == all_rows(unpack(NAME))
+
+
+def test_an_inner_batch_has_one_row(tmp_path: Path) -> None:
+    """A row of earlier between two batches goes, and a rebuilt database is left alone."""
+    settings = {**meta("5.4.0-formats").oracle_args, "storeType": "defaultRocksDB"}
+    store, queue = copy_store("5.4.0-formats", tmp_path), ("BatchCq_11", 0)
+    for directory in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(store / directory)
+
+    def numbers() -> list[int]:
+        runs = RocksDBQueues(opened(store, settings)).queue(*queue).runs(0, 1 << 40)
+        return [number for first, units, _ in runs for number in range(first, first + len(units))]
+
+    apply(rebuild_of(store, "cq", settings))
+    bases = numbers()
+    assert bases[:4] == [0, 3, 8, 10]
+    assert rebuild_of(store, "cq", settings).empty
+    with changing(store) as rows:
+        rows.put(*queue, 5, commitlog_offset=77)
+    assert numbers() == sorted([*bases, 5])
+    apply(rebuild_of(store, "cq", settings))
+    assert numbers() == bases
 
 
 def test_a_sound_database_is_left_alone() -> None:
