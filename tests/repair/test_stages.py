@@ -16,6 +16,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.recovery import LogAfter, Recovery
+from rmqstore.repair.repaired_log import last_record_start
 from tests import damage
 from tests.cases.case import make, read_case
 from tests.planning import look
@@ -139,3 +140,36 @@ def test_only_what_is_wanted_of_dledgers_files_is_repaired(tmp_path: Path) -> No
     for code, name in (("DL-COMMITTED", "checkpoint"), ("DL-TERM", "currterm")):
         plan = plan_recovery(opened, verified, RecoverOptions(only=(code,)))
         assert {step.path for step in plan.steps} == {f"dledger-n0/{name}"}
+
+
+@pytest.mark.parametrize("lags", [False, True])
+def test_abort_stays_in_a_dledger_store_whose_queue_lacks_a_committed_message(lags: bool, tmp_path: Path) -> None:
+    """A normal start dispatches from the committed position on: only abnormal recovery would add the unit."""
+    store = copy_store("5.4.0-dledger", tmp_path)
+    (store / "abort").touch()
+    topic, queue_id, number = rows(store)[-1].slot
+    if lags:
+        damage.zero(store / "consumequeue" / topic / str(queue_id) / f"{0:020d}", number * 20, 20)
+    assert [step.path for step in plan_recovery(*look(store)).steps] == ([] if lags else ["abort"])
+
+
+@pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger"])
+def test_the_last_record_up_to_an_offset_ends_there_or_before_it(name: str, tmp_path: Path) -> None:
+    store = copy_store(name, tmp_path)
+    logs, found = look(store)[1].logs, rows(store)
+    before, last = found[-2:]
+    end = last.offset + last.size
+    ends = (end + 1, end, end - 1, found[0].offset + found[0].size - 1)
+    assert [last_record_start(logs, at) for at in ends] == [last.offset, last.offset, before.offset, 0]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_groups_are_unknown_only_to_a_plan_with_fillers(lost: bool, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    for path in (store / "config").glob("consumerOffset.json*"):
+        path.write_text("{")
+    row = next(row for row in rows(store) if row.slot[0].startswith("Order"))
+    if lost:
+        damage.garble(row.path, row.at, row.size)
+    notes = plan_recovery(*look(store)).notes
+    assert any(note.startswith("unknown which groups will get the fillers") for note in notes) is lost
