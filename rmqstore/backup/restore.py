@@ -416,7 +416,6 @@ class _Build:
         return {group: count for group, count in sorted(found.items()) if count}
 
 
-SEED_ROLES = (SLAVE, CONTROLLER, MEMBER)
 _NAME = "seed"
 
 

@@ -347,7 +347,7 @@ def parse_stored(data: bytes) -> StoredMessage:
     record, fault = parse_message(data)
     if record is None:
         why = fault.name.lower().replace("_", " ")
-        raise UsageError(Text("no record starts these {count}: {why}", count=many(len(data), "byte"), why=why))
+        raise UsageError(Text("no record at the start of {count}: {why}", count=many(len(data), "byte"), why=why))
     return StoredMessage(record, None, check_message(record, None) if fault is Fault.NONE else fault)
 
 

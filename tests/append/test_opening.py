@@ -44,7 +44,7 @@ def refused(root: Path, words: str) -> None:
     before = tree(root)
     with pytest.raises(Refused, match=words) as error:
         MessageStore.open(root, SMALL)
-    assert error.value.advice == "run `rmqstore verify`, then `rmqstore rebuild cq`"
+    assert error.value.advice == "run `rmqstore verify`, then `rmqstore rebuild STORE cq`"
     assert tree(root).items() >= {k: v for k, v in before.items() if k not in ("lock", "abort")}.items()
 
 

@@ -84,7 +84,7 @@ def test_topics_and_groups_of_config_v2_are_read(tmp_path: Path) -> None:
     assert (topics.rows, topics.broken) == ({"Order_11": {"topicName": "Order_11", "perm": 6}}, 1)
     assert stored_table(open_store(store), V2, GROUPS).rows == {"CG": {"groupName": "CG"}}
     report = report_of(store)
-    assert report.unchecked == ["config/rdb/: 1 rows of topics cannot be read"]
+    assert report.unchecked == ["config/rdb/: 1 row of topics cannot be read"]
 
 
 @pytest.mark.parametrize("form", [V2, METADATA])

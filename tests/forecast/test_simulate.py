@@ -140,7 +140,7 @@ def test_wrong_length_stops_loading_silently_in_4_9_2(tmp_path: Path) -> None:
     last = records(files[3])[-1]
     behind = int(files[3].name) + last + HEAD.parse(fourth, last)["size"]
     assert (ignoring.starts, ignoring.max_offset, ignoring.files_deleted) == (True, behind, ())
-    assert "not loaded" in ignoring.notes[0]
+    assert "does not load" in ignoring.notes[0]
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,7 @@ def test_a_record_is_parsed_from_its_bytes() -> None:
     parsed = rmqstore.parse_message(store.commitlog.pread(message.record.size, message.offset))
     assert parsed.record == message.record
     assert parsed.offset is None
-    with pytest.raises(rmqstore.RmqStoreError, match="do not start with a record"):
+    with pytest.raises(rmqstore.RmqStoreError, match="no record at the start of 16 bytes"):
         rmqstore.parse_message(b"no record at all")
 
 

@@ -141,7 +141,7 @@ def count_unnamed(
     elif hidden or count:
         ledger.unknown += count
         ledger.at_least = True
-        counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
+        counted = _of_unknown_queues(count)
         ledger.notes.append(
             Text(
                 "the loss is a lower bound: {hidden} may have contained messages that no consume queue shows{counted}",
@@ -180,12 +180,18 @@ def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int,
         _bound_by_ends(ledger, sum(b - a for a, b in spans), max(0, held - len(new)), queues)
 
 
+def _of_unknown_queues(count: int) -> str:
+    if not count:
+        return ""
+    return Text("; certainly lost: {messages} of unknown queues", messages=many(count, "message"))
+
+
 def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ...]) -> None:
     """Note that damaged bytes may have contained the last messages of queues, of which the index proves `count`."""
     ledger.unknown += count
     ledger.at_least = True
     names = first_few([f"{topic}/{queue_id}" for topic, queue_id in queues])
-    counted = Text("; {count:,} were messages of unknown queues", count=count) if count else ""
+    counted = _of_unknown_queues(count)
     ledger.notes.append(
         Text(
             "the loss is a lower bound: {size} may have contained the last messages of "

@@ -263,7 +263,7 @@ def test_configuration_that_is_not_json_is_not_taken_for_clean(tmp_path: Path) -
         database.get_column_family("default")[b"Order_11"] = b'{"perm":'
     report = look(store)
     assert dict(report.findings.counts) == {"CFG-UNKNOWN-TOPICS": 1}
-    assert (report.exit_code, report.unchecked) == (1, ["config/topics/: 1 rows of topics cannot be read"])
+    assert (report.exit_code, report.unchecked) == (1, ["config/topics/: 1 row of topics cannot be read"])
 
 
 def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
