@@ -192,7 +192,8 @@ class QueuePart:
                 self._gap(after.first - 1, one.at[0])
                 self._outlier(one.first, one.at[0], replaces=True)
             else:
-                self._stretch(one)
+                # a queue that restarted would not go on after its earlier end
+                self._stretch(one, restarts=not (single and after is not None and after.first > self.next))
             self.last_at = one.last_at
         del todo[:stop]
 
@@ -268,11 +269,11 @@ class QueuePart:
             self.gaps = _longer(self.gaps, [QueueGap(self.next, stop, self.last_at, at)])
         self.next = stop
 
-    def _stretch(self, new: QueueRun) -> None:
+    def _stretch(self, new: QueueRun, *, restarts: bool = True) -> None:
         first, stop = new.first, new.stop
         if first > self.next:
             self._gap(first, new.at[0])
-        elif first == 0 and self.next > 0:
+        elif first == 0 and self.next > 0 and restarts:
             if len(self.restarts) < KEPT:
                 self.restarts = _longer(self.restarts, [new.at[0]])
             self.next = stop

@@ -110,13 +110,14 @@ class Odds(NamedTuple):
     """The ranges of queue offsets without a message in a queue, and those that no message can have.
 
     `unread` is the number of messages in the log that get no unit: their queue offset is impossible, or another
-    message has it.
+    message has it. Up to `before_gaps` of them may be the first message of a gap that follows them.
     """
 
     label: str
     gaps: list[tuple[int, int]]
     strays: list[tuple[int, int]]
     unread: int
+    before_gaps: int
 
 
 class LogUnits:
@@ -207,7 +208,9 @@ class LogUnits:
         part = self.logs.queues.get((image.files.topic, image.files.queue_id))
         odd = [one.at for one in part.outliers if one.expected is None] if part is not None else []
         unread += sum(not self._is_corrected(at) for at in odd)
-        return Odds(label, image.gaps, image.strays, unread)
+        gaps_after = {gap.before for gap in part.gaps} if part is not None else set()
+        before_gaps = sum(at in gaps_after for at, _ in part.repeats) if part is not None else 0
+        return Odds(label, image.gaps, image.strays, unread, before_gaps)
 
     def _is_corrected(self, at: int) -> bool:
         """Return whether a step writes into the record at a global offset."""
@@ -238,7 +241,7 @@ class LogUnits:
             )
         if odds.unread and label not in draft.unread:
             draft.unread.add(label)
-            twice = min(odds.unread, draft.lost_by_sisters[label])
+            twice = min(odds.unread, draft.lost_by_sisters[label] + odds.before_gaps)
             if odds.unread > twice:
                 draft.lose({label: odds.unread - twice})
             draft.notes.append(
@@ -252,8 +255,8 @@ class LogUnits:
                 draft.more["at_least"] = True
                 draft.notes.append(
                     Text(
-                        "{label}: {messages} may belong to another queue of the topic, whose loss is counted already: "
-                        "the loss is a lower bound",
+                        "{label}: {messages} may belong to another queue of the topic, or to a gap of this one, whose "
+                        "loss is counted already: the loss is a lower bound",
                         label=label,
                         messages=many(twice, "message"),
                     )
