@@ -45,6 +45,7 @@ SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
 DISAGREED = (
     ("4.9.7-dledger-mixed", 2408702955),
     ("4.9.7-ipv6", 3275385837),
+    ("5.4.0-formats", 1501644385),
     ("5.4.0-index-rocksdb", 1770575446),
     ("5.4.0-pop", 3116268119),
     ("5.4.0-trans-rocksdb", 3236343395),

@@ -38,18 +38,21 @@ from rmqstore.formats.services import light_queues
 from rmqstore.repair.repaired_log import first_after, last_before
 from rmqstore.repair.salvage.candidates import (
     Kept,
+    changed_fields,
     is_possible,
     mend_fields,
     mend_properties,
     mend_record_crc,
+    put,
     unflip_body,
 )
 from rmqstore.repair.salvage.evidence import ConsumerProgress, Evidence, Expected, Known, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, index_bounds, lay_out
-from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage
+from rmqstore.repair.salvage.places import Around, Damage, Neighbours, carries_crc, entries_begin, find_damage
 from rmqstore.scan.tiling import Kind, Run
+from rmqstore.texts import Text
 
 
 class _RecordBeside(NamedTuple):
@@ -251,8 +254,21 @@ class Solver:
         return (
             (self._unflip(message, raw, at) if message is not None and agrees else None)
             or mend_fields(raw, at, expected, around)
+            or (self._in_sister_queue(message, raw, at) if message is not None else None)
             or (mend_record_crc(raw, at, expected, accept_odds=self.accept_odds) if message is not None else None)
         )
+
+    def _in_sister_queue(self, message: Message, raw: bytes, at: int) -> Kept | None:
+        """Return the record with the QUEUEID of the other queue of its topic with which the record CRC fits."""
+        for topic, queue_id in self.evidence.logs.queues:
+            if topic != message.topic_text or queue_id == message.queue_id or not carries_crc(message):
+                continue
+            out = bytearray(raw)
+            put(out, "queue_id", queue_id)
+            record = bytes(out)
+            if is_sound(replace(message, queue_id=queue_id), record, at):
+                return Kept(record, changed_fields(raw, record), (Text("record CRC"),))
+        return None
 
     def _with_sound_text(self, message: Message, raw: bytes, slot: QueueSlot | None) -> Kept | None:
         """Return the answer for a record whose checksums fit, with its property text repaired if it is damaged."""
