@@ -122,6 +122,7 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     after = codes.CQ_BEHIND in case.options.only or codes.DL_COMMITTED in case.wanted
     if due or log.touched or after or _start_leaves_gaps(case):
         due |= {name for name, part in case.verified.logs.queues.items() if part.missing}
+        due |= {name for result in case.results for name in result.batches}  # which messages lack units is not known
     return due
 
 

@@ -39,6 +39,7 @@ from rmqstore.repair.repaired_log import first_after, last_before
 from rmqstore.repair.salvage.candidates import (
     Kept,
     changed_fields,
+    dispatched_flag,
     is_possible,
     mend_fields,
     mend_properties,
@@ -283,8 +284,11 @@ class Solver:
 
         If they leave only another one, and its PHYSICALOFFSET is impossible too, so that the record is not an old one,
         it has that one. `named` are the global offsets of slots to which units point: such a slot belongs to the record
-        there, although a record of a swapped file claims it.
+        there, although a record of a swapped file claims it. Prepared and rollback records have queue offset 0, so with
+        another one, the transaction bits are wrong (CommitLog.DefaultAppendMessageCallback#doAppend).
         """
+        if message.queue_offset and not message.is_dispatched:
+            message = replace(message, sys_flag=dispatched_flag(message))
         topic = message.topic_text
         part = self.evidence.logs.queues.get((topic, message.queue_id))
         if part is None:
