@@ -206,10 +206,11 @@ class LogUnits:
             self.draft.strays[code] += len(image.strays)
         unread = image.units.total - sum(b - a for a, b in image.ranges)
         part = self.logs.queues.get((image.files.topic, image.files.queue_id))
-        odd = [one.at for one in part.outliers if one.expected is None] if part is not None else []
-        unread += sum(not self._is_corrected(at) for at in odd)
-        gaps_after = {gap.before for gap in part.gaps} if part is not None else set()
-        before_gaps = sum(at in gaps_after for at, _ in part.repeats) if part is not None else 0
+        before_gaps = 0
+        if part is not None:
+            unread += sum(one.expected is None and not self._is_corrected(one.at) for one in part.outliers)
+            last_before = {gap.before for gap in part.gaps}
+            before_gaps = sum(at in last_before for at, _ in part.repeats)
         return Odds(label, image.gaps, image.strays, unread, before_gaps)
 
     def _is_corrected(self, at: int) -> bool:

@@ -261,8 +261,10 @@ class Solver:
 
     def _in_sister_queue(self, message: Message, raw: bytes, at: int) -> Kept | None:
         """Return the record with the QUEUEID of the other queue of its topic with which the record CRC fits."""
+        if not carries_crc(message):
+            return None
         for topic, queue_id in self.evidence.logs.queues:
-            if topic != message.topic_text or queue_id == message.queue_id or not carries_crc(message):
+            if topic != message.topic_text or queue_id == message.queue_id:
                 continue
             out = bytearray(raw)
             put(out, "queue_id", queue_id)
