@@ -193,7 +193,11 @@ class QueuePart:
                 self._outlier(one.first, one.at[0], replaces=True)
             else:
                 # a queue that restarted would not go on after its earlier end
-                self._stretch(one, restarts=not (single and after is not None and after.first > self.next))
+                if single:
+                    goes_on = after is not None and after.first > self.next
+                else:
+                    goes_on = self.next == 1 and unit_at(0) != one.at[0]
+                self._stretch(one, restarts=not goes_on)
             self.last_at = one.last_at
         del todo[:stop]
 
