@@ -6,17 +6,22 @@ Directories (DIR), checkpoint (CK), configuration (CFG), timer (TM), rows in roc
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import OperatorTask, Problem, Repair, Rows, Severity
+from rmqstore.checks.problems.problem import (
+    OperatorTask,
+    Repair,
+    Rows,
+    error,
+    note,
+    repairable_error,
+    repairable_warning,
+    warning,
+)
 from rmqstore.texts import Text
 
-_N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
-
 DIRECTORY: Rows = (
-    Problem(
+    repairable_error(
         code=codes.DIR_STRAY_FILE,
         title=Text("foreign file or directory among files that brokers list"),
-        severity=_E,
-        repair=Repair.SAFE,
         needs_operator=OperatorTask(
             why=Text("it is not a regular file, or only a person may move it from where it is"),
             do=Text("move it away by hand"),
@@ -31,45 +36,38 @@ DIRECTORY: Rows = (
             "sorted wrongly: the queue may end before it."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.DIR_SUB_DIRECTORY,
         title=Text("directory inside a directory of files"),
-        severity=_W,
-        repair=Repair.SAFE,
         spoils_files=True,
         about=Text(
-            "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a "
-            "directory; newer versions skip it."
+            "RocketMQ before 5.1.0 does not start if commitlog/ or a queue directory contains a directory; newer "
+            "versions skip it."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DIR_EMPTY_FILE,
         title=Text("file of 0 bytes"),
-        severity=_E,
-        repair=Repair.SAFE,
         spoils_files=True,
         about=Text(
-            "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 "
-            "do not start (`length not matched`). Newer ones delete the file if it is the last by name, "
-            "and lose the end of the queue with it."
+            "A crash between creating a file and setting its length leaves 0 bytes. Brokers before 5.1.3 do not start "
+            "(`length not matched`). Newer ones delete the file if it is the last by name, and lose the end of the "
+            "queue with it."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DIR_WRONG_LENGTH,
         title=Text("file has the wrong length"),
-        severity=_E,
-        repair=Repair.SAFE,
         spoils_files=True,
         about=Text(
-            "A file is shorter or longer than the other files of its queue. Most versions do not start "
-            "(`length not matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently "
-            "ignore this file and all later ones."
+            "A file is shorter or longer than the other files of its queue. Most versions do not start (`length not "
+            "matched message store config value`, exit 253); 4.3, 4.4 and 4.9.2 silently ignore this file and all "
+            "later ones."
         ),
     ),
-    Problem(
+    error(
         code=codes.DIR_FILE_SIZE,
         title=Text("file size differs from the configuration"),
-        severity=_E,
         explains=2,
         needs_operator=OperatorTask(
             why=Text("the configuration does not match the files"),
@@ -77,30 +75,28 @@ DIRECTORY: Rows = (
             stops_all=True,
         ),
         about=Text(
-            "All files of a queue have a different length than broker.conf says. The broker does not "
-            "start (`length not matched`). Set the key named in the finding to the size of the files. "
-            "Other findings may only be consequences of this one."
+            "All files of a queue have a different length than broker.conf says. The broker does not start (`length "
+            "not matched`). Set the key named in the finding to the size of the files. Other findings may only be "
+            "consequences of this one."
         ),
     ),
-    Problem(
+    error(
         code=codes.DIR_DUPLICATE_FILE,
         title=Text("two files that start at the same offset"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("nothing shows which of the two files is the right one"),
             do=Text("move one of them away"),
             stops_all=True,
         ),
         about=Text(
-            "Two directories of a multi-path commitlog hold a file with the same name, or a directory "
-            "has two names of the same number (one with fewer zeros). The broker loads both and reads "
-            "`other` (apache/rocketmq issue 8859)."
+            "Two directories of a multi-path commitlog hold a file with the same name, or a directory has two names of "
+            "the same number (one with fewer zeros). The broker loads both and reads `other` (apache/rocketmq issue "
+            "8859)."
         ),
     ),
-    Problem(
+    error(
         code=codes.DIR_MISSING_PATH,
         title=Text("configured path does not exist"),
-        severity=_E,
         explains=1,
         needs_operator=OperatorTask(
             why=Text("part of the store may be elsewhere"),
@@ -108,24 +104,22 @@ DIRECTORY: Rows = (
             stops_all=True,
         ),
         about=Text(
-            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not "
-            "mounted. Nothing is repaired while part of the store may be elsewhere."
+            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not mounted. Nothing "
+            "is repaired while part of the store may be elsewhere."
         ),
     ),
-    Problem(
+    error(
         code=codes.DIR_UNREADABLE,
         title=Text("file or directory cannot be read"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("the operating system refuses to read it"),
             do=Text("give yourself permission to read it, then run this command again"),
         ),
         about=Text("The operating system refused to read a file or directory (permission, I/O error)."),
     ),
-    Problem(
+    warning(
         code=codes.DIR_OWNER,
         title=Text("files that the broker's user cannot write"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("only you can decide on owners and modes"),
             do=Text("run the command that `rmqstore verify` shows"),
@@ -138,31 +132,28 @@ DIRECTORY: Rows = (
             "command that fixes it. If the broker runs as root, this does no harm."
         ),
     ),
-    Problem(
+    error(
         code=codes.DIR_QUEUE_KIND,
         title=Text("queue directory of the wrong kind"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair moves the queues of a topic away, which only makes sense if topics.json is right"),
         about=Text(
-            "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or "
-            "consumequeue/ has one that does. Loading throws an exception, and the broker does not start."
+            "batchconsumequeue/ has a topic that does not have queue.type=BatchCQ in topics.json, or consumequeue/ has "
+            "one that does. Loading throws an exception, and the broker does not start."
         ),
     ),
-    Problem(
+    note(
         code=codes.DIR_FOREIGN_ENTRY,
         title=Text("file or directory that no broker creates"),
-        severity=_N,
         about=Text(
             "A file or directory at the top of the store, in index/, or next to topic or queue directories. The "
             "versions up to 5.5.1 skip it. At the top it may belong to a newer version or a plugin: if it contains a "
             "RocksDB or files named by offset, the store is not fully checked, and no repair moves the end of the log."
         ),
     ),
-    Problem(
+    warning(
         code=codes.DIR_OPEN_JOURNAL,
         title=Text("unfinished repair of this store"),
-        severity=_W,
         repair=Repair.UNDO,
         needs_operator=OperatorTask(
             why=Text("a repair is not finished"),
@@ -176,78 +167,68 @@ DIRECTORY: Rows = (
             "--prune --missing --apply` removes the reference."
         ),
     ),
-    Problem(
+    note(
         code=codes.DIR_LINK,
         title=Text("symbolic link at the top of the store"),
-        severity=_N,
         needs_operator=OperatorTask(
             why=Text("links are never changed"),
             do=Text("check where it points"),
         ),
         about=Text(
-            "The top directory of the store contains a symbolic link, which was followed. Linked files "
-            "are read as a broker reads them, but nothing is ever written through a link."
+            "The top directory of the store contains a symbolic link, which was followed. Linked files are read as a "
+            "broker reads them, but nothing is ever written through a link."
         ),
     ),
 )
 
 CHECKPOINT: Rows = (
-    Problem(
+    note(
         code=codes.CK_MISSING,
         title=Text("checkpoint file is missing or all zeros"),
-        severity=_N,
         about=Text(
             "The broker creates the file. Without its times, recovery after a crash begins at the first file (5.4.0: "
             "ten files back). A broker that was killed soon after its start leaves the file all zeros."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.CK_LENGTH,
         title=Text("checkpoint is not a file of 4,096 bytes"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text("The broker extends a short file with zeros. A directory in its place stops the start."),
     ),
-    Problem(
+    repairable_warning(
         code=codes.CK_AHEAD,
         title=Text("checkpoint is later than the log"),
-        severity=_W,
-        repair=Repair.SAFE,
         points_after_log=True,
         about=Text(
-            "A time in the checkpoint is later than the last message: the value is garbage, or the log "
-            "was cut. After a crash, recovery begins too late and misses older damage."
+            "A time in the checkpoint is later than the last message: the value is garbage, or the log was cut. After "
+            "a crash, recovery begins too late and misses older damage."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.CK_GARBAGE,
         title=Text("checkpoint holds impossible values"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text("Negative or absurd times or offsets."),
     ),
 )
 
 CONFIG: Rows = (
-    Problem(
+    error(
         code=codes.CFG_UNREADABLE,
         title=Text("neither a config file nor its .bak can be parsed"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("neither the file nor its .bak can be parsed"),
             do=Text("write a new file, or take the file from a replica or a backup"),
         ),
         about=Text(
-            "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: "
-            "the broker does not start (exit 253). With no .bak it starts, but without what the file "
-            "says: as if there were no topics, or no consumer had committed an offset. With a table that "
-            "is null it may start, and every request that needs the table then fails."
+            "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: the broker "
+            "does not start (exit 253). With no .bak it starts, but without what the file says: as if there were no "
+            "topics, or no consumer had committed an offset. With a table that is null it may start, and every request "
+            "that needs the table then fails."
         ),
     ),
-    Problem(
+    error(
         code=codes.CFG_NO_TOPICS,
         title=Text("topics.json is missing, but topics have batch queues"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("nothing in the store shows the other settings of the topics"),
             do=Text(
@@ -256,16 +237,15 @@ CONFIG: Rows = (
             ),
         ),
         about=Text(
-            "Topics have batch queues, or messages in the log that need one, but neither topics.json nor its "
-            ".bak says queue.type=BatchCQ for them. With a queue in batchconsumequeue/, the broker does not "
-            "start (exit 253, `The queue type of topic … should be BatchCQ, but is SimpleCQ`). Without one, "
-            "it starts, but nobody gets these messages."
+            "Topics have batch queues, or messages in the log that need one, but neither topics.json nor its .bak says "
+            "queue.type=BatchCQ for them. With a queue in batchconsumequeue/, the broker does not start (exit 253, "
+            "`The queue type of topic … should be BatchCQ, but is SimpleCQ`). Without one, it starts, but nobody gets "
+            "these messages."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_LOST_TOPICS,
         title=Text("topics.json is missing, and the log has messages of topics"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("the log names the topics, but not their settings"),
             do=Text(
@@ -274,20 +254,19 @@ CONFIG: Rows = (
             ),
         ),
         about=Text(
-            "A broker has run on this store, and topics.json and its .bak are gone. The next broker "
-            "starts, but does not know the topics: consumers get `topic not exist` until somebody "
-            "creates them again. Messages and consume queues stay."
+            "A broker has run on this store, and topics.json and its .bak are gone. The next broker starts, but does "
+            "not know the topics: consumers get `topic not exist` until somebody creates them again. Messages and "
+            "consume queues stay."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_UNSTORED_TOPICS,
         title=Text("topics with consume queues are not in config/rdb/"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("the queues name the topics, but not their settings"),
             do=Text(
-                "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this "
-                "stores them. Best do it before the broker stops, because it still knows them"
+                "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this stores "
+                "them. Best do it before the broker stops, because it still knows them"
             ),
         ),
         about=Text(
@@ -297,10 +276,9 @@ CONFIG: Rows = (
             "message, or somebody creates them. Messages, consume queues and consumer offsets stay."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_UNKNOWN_TOPICS,
         title=Text("topics with messages are not in topics.json"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("the queues name the topics, but not their settings"),
             do=Text(
@@ -309,18 +287,17 @@ CONFIG: Rows = (
             ),
         ),
         about=Text(
-            "The log has messages of these topics, and their consume queues exist, but topics.json does "
-            "not have the topics: an old topics.json was restored, for instance. Consumers get `topic "
-            "not exist` until somebody creates the topics again. Their messages and queues stay until "
-            "they expire; but before 5.0, the next `mqadmin deleteTopic` of any topic deletes these "
-            "queues too (AdminBrokerProcessor#deleteTopic, 4.9.7). A follower of a group that has run only "
-            "for seconds has not taken the topics from its leader yet; its next start does that."
+            "The log has messages of these topics, and their consume queues exist, but topics.json does not have the "
+            "topics: an old topics.json was restored, for instance. Consumers get `topic not exist` until somebody "
+            "creates the topics again. Their messages and queues stay until they expire; but before 5.0, the next "
+            "`mqadmin deleteTopic` of any topic deletes these queues too (AdminBrokerProcessor#deleteTopic, 4.9.7). A "
+            "follower of a group that has run only for seconds has not taken the topics from its leader yet; its next "
+            "start does that."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_NO_OFFSETS,
         title=Text("consumerOffset.json is missing, and groups have consumed"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("nothing else in the store shows how far the groups have read"),
             do=Text(
@@ -335,11 +312,9 @@ CONFIG: Rows = (
             "it had not read yet (ConsumerManageProcessor#queryConsumerOffset)."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.CFG_BROKEN,
         title=Text("config file is broken, its .bak is good"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
             "The file is missing, empty, truncated or full of NUL bytes, as after a power failure, or has a value of a "
             "wrong type. The broker falls back to the .bak; 5.4.0 deletes the broken file. With a null in place of its "
@@ -347,29 +322,25 @@ CONFIG: Rows = (
             "and every request that needs the table fails: no group can query or commit an offset."
         ),
     ),
-    Problem(
+    note(
         code=codes.CFG_BROKEN_BAK,
         title=Text("backup of a config file is broken"),
-        severity=_N,
         repair=Repair.SAFE,
         about=Text("The .bak cannot be parsed, or has a value of a wrong type. The file itself is good."),
     ),
-    Problem(
+    repairable_warning(
         code=codes.CFG_SYNTAX,
         title=Text("config file that not every version reads"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
-            "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a "
-            "comma without a value, a key without quotes. To those versions the file is broken: they "
-            "take the .bak, or start without what the file says, as if there were no topics. `recover` "
-            "writes the same values in the form that every version reads; comments are lost."
+            "The text has something that the JSON reader of some RocketMQ versions rejects: a comment, a comma without "
+            "a value, a key without quotes. To those versions the file is broken: they take the .bak, or start without "
+            "what the file says, as if there were no topics. `recover` writes the same values in the form that every "
+            "version reads; comments are lost."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_OFFSET_BEYOND,
         title=Text("consumer offset beyond the end of the queue"),
-        severity=_W,
         repair=Repair.ON_REQUEST,
         points_after_log=True,
         asked=Text("the consumer offsets may be right and the queue too short: `recover` lowers them only on request"),
@@ -378,10 +349,9 @@ CONFIG: Rows = (
             "(OFFSET_OVERFLOW_BADLY), and the client skips everything that is written until then."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_TIER_ENDS,
         title=Text("tiered storage ends before the queue begins"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("the messages between are nowhere in this store"),
             do=Text(
@@ -390,16 +360,15 @@ CONFIG: Rows = (
             ),
         ),
         about=Text(
-            "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's "
-            "minimum here: log files were deleted before they were copied, or the queue was moved. At "
-            "its next round the broker destroys what the tier has of this queue, and begins anew "
-            "(MessageStoreDispatcherImpl, `current offset is too small`)."
+            "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's minimum here: "
+            "log files were deleted before they were copied, or the queue was moved. At its next round the broker "
+            "destroys what the tier has of this queue, and begins anew (MessageStoreDispatcherImpl, `current offset is "
+            "too small`)."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_DELAY_BEYOND,
         title=Text("delay offset beyond the end of the queue"),
-        severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("the delay offsets may be right and the queue too short: `recover` lowers them only on request"),
         withholds=True,
@@ -407,10 +376,9 @@ CONFIG: Rows = (
             "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_NO_DELAYS,
         title=Text("delayOffset.json is missing, but delayed messages were due"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("nothing else in the store shows which of them were delivered"),
             do=Text("take config/delayOffset.json from a slave or a backup that is not older than the log"),
@@ -421,28 +389,26 @@ CONFIG: Rows = (
             "delayOffset.json every 10 seconds. Without the file, the next start delivers them again."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CFG_NO_LEVEL,
         title=Text("delayed messages in a level that messageDelayLevel does not have"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("only broker.conf sets the delay levels"),
             do=Text("give messageDelayLevel in broker.conf at least as many levels as these messages need"),
         ),
         withholds=True,
         about=Text(
-            "messageDelayLevel of broker.conf has fewer levels than the messages that wait in "
-            "SCHEDULE_TOPIC_XXXX. The broker does not read the queues of other levels: these messages "
-            "are never delivered, and expire with the log (ScheduleMessageService#start)."
+            "messageDelayLevel of broker.conf has fewer levels than the messages that wait in SCHEDULE_TOPIC_XXXX. The "
+            "broker does not read the queues of other levels: these messages are never delivered, and expire with the "
+            "log (ScheduleMessageService#start)."
         ),
     ),
 )
 
 TIMER: Rows = (
-    Problem(
+    warning(
         code=codes.TM_LOG,
         title=Text("timer log is damaged"),
-        severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair cuts timer units, whose timed messages are then not delivered"),
         withholds=True,
@@ -453,31 +419,27 @@ TIMER: Rows = (
             "it does not: the timed messages of the units that were cut are never delivered."
         ),
     ),
-    Problem(
+    warning(
         code=codes.TM_DANGLING,
         title=Text("timer units point beyond the log"),
-        severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair cuts timer units, whose timed messages are then not delivered"),
         about=Text(
-            "Timer units refer to messages that are no longer in the commitlog. The dequeue service may "
-            "stall (apache/rocketmq issue 10668)."
+            "Timer units refer to messages that are no longer in the commitlog. The dequeue service may stall "
+            "(apache/rocketmq issue 10668)."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.TM_WHEEL_LENGTH,
         title=Text("timerwheel has the wrong length"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds "
-            "the file from the timer log."
+            "The length is not 2 x slots x 32: brokers from 5.0.0 on do not start. `recover` rebuilds the file from "
+            "the timer log."
         ),
     ),
-    Problem(
+    error(
         code=codes.TM_WHEEL_SLOT,
         title=Text("timerwheel slots do not lead to their units"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         asked=Text(
             "with slots that match the timer log, the broker delivers timed messages that it would not deliver now"
@@ -485,16 +447,15 @@ TIMER: Rows = (
         withholds=True,
         withholds_at_most=True,
         about=Text(
-            "A start relinks only the newest part of the timer log. Beyond that part, slots that have "
-            "yet to be read do not lead to the last unit that is due in them: those timed messages are "
-            "never delivered. Or they lead to other units, or after the end of the timer log, where "
-            "units will be written later: those messages are delivered too early."
+            "A start relinks only the newest part of the timer log. Beyond that part, slots that have yet to be read "
+            "do not lead to the last unit that is due in them: those timed messages are never delivered. Or they lead "
+            "to other units, or after the end of the timer log, where units will be written later: those messages are "
+            "delivered too early."
         ),
     ),
-    Problem(
+    error(
         code=codes.TM_CHAIN,
         title=Text("timer units do not link to the previous unit"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         asked=Text("with its units linked again, the broker delivers timed messages that it would not deliver now"),
         withholds=True,
@@ -505,70 +466,64 @@ TIMER: Rows = (
             "until memory is exhausted, and delivers no timed message any more."
         ),
     ),
-    Problem(
+    warning(
         code=codes.TM_CHECK,
         title=Text("timercheck does not match the timer log"),
-        severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("`recover` changes timercheck only on request"),
         withholds=True,
         about=Text(
-            "timercheck is too short, or its positions are after the end of the timer log or of the "
-            "timer queue. Or its read time is in the future: brokers never deliver timed messages that "
-            "are due before it. Or a value is 0, although messages were due 15 seconds before the last "
-            "message of the log: the next start delivers timed messages again."
+            "timercheck is too short, or its positions are after the end of the timer log or of the timer queue. Or "
+            "its read time is in the future: brokers never deliver timed messages that are due before it. Or a value "
+            "is 0, although messages were due 15 seconds before the last message of the log: the next start delivers "
+            "timed messages again."
         ),
     ),
-    Problem(
+    warning(
         code=codes.TM_MISSING,
         title=Text("timer log and timercheck are missing, but timed messages were due"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("nothing else in the store shows which of them were delivered"),
             do=Text("take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log"),
         ),
         about=Text(
-            "The timer queue has messages that were due before the last message of the log. A running "
-            "broker delivers them when they are due, and writes the timer log and timercheck every "
-            "second. Without both, the next start reads the timer queue from its beginning, and delivers "
-            "these messages again (TimerMessageStore#recover)."
+            "The timer queue has messages that were due before the last message of the log. A running broker delivers "
+            "them when they are due, and writes the timer log and timercheck every second. Without both, the next "
+            "start reads the timer queue from its beginning, and delivers these messages again "
+            "(TimerMessageStore#recover)."
         ),
     ),
-    Problem(
+    error(
         code=codes.TM_COMPACTION,
         title=Text("compaction log and its queue differ"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("compacted messages are nowhere else in the store"),
             do=Text(
-                "move the directories of the queue out of compaction/ (the broker compacts it again from "
-                "what the log has), or take the file from a replica or a backup"
+                "move the directories of the queue out of compaction/ (the broker compacts it again from what the log "
+                "has), or take the file from a replica or a backup"
             ),
         ),
         about=Text(
-            "compactionLog and compactionCq of a queue must hold the same file names, otherwise the "
-            "broker does not start. Or a record or unit in them is damaged."
+            "compactionLog and compactionCq of a queue must hold the same file names, otherwise the broker does not "
+            "start. Or a record or unit in them is damaged."
         ),
     ),
 )
 
 ROWS: Rows = (
-    Problem(
+    repairable_warning(
         code=codes.RDB_DANGLING_ROW,
         title=Text("rows in rocksdbstore/ point beyond the log"),
-        severity=_W,
-        repair=Repair.SAFE,
         points_after_log=True,
         about=Text(
-            "Rows of timed messages, half messages or the index (column families timer, trans, default) "
-            "name records that the log does not have. A broker drops them when they are due, or takes "
-            "what is written there later for the message."
+            "Rows of timed messages, half messages or the index (column families timer, trans, default) name records "
+            "that the log does not have. A broker drops them when they are due, or takes what is written there later "
+            "for the message."
         ),
     ),
-    Problem(
+    warning(
         code=codes.RDB_WRONG_ROW,
         title=Text("rows in rocksdbstore/ do not fit their records"),
-        severity=_W,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair removes the rows, which may be the only trace of a timed message or of a transaction"),
         about=Text(
@@ -577,57 +532,47 @@ ROWS: Rows = (
             "row, or ignores the row: the timed message is not delivered, the transaction is not checked."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.RDB_STALE_HALF,
         title=Text("rows of half messages that were committed or rolled back"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
             "rocksdbstore/ has a row for a half message, although a later record ends its transaction. The broker asks "
             "the producer once more, and delivers the message again if the producer says commit."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.RDB_MISSING_HALF,
         title=Text("half messages without a row in rocksdbstore/"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
-            "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. "
-            "Half messages have no row, and no later record ends them: those after lastOffsetPy because "
-            "rocksdbstore/ was lost, or is older than the log; earlier ones are not given up, because an "
-            "older half message still has its row. The broker never asks for them. `recover` rebuilds their "
-            "rows from the log; the broker may then ask for some once more that it had given up."
+            "With transWriteOriginTransHalfEnable=false, only rows show which transactions are open. Half messages "
+            "have no row, and no later record ends them: those after lastOffsetPy because rocksdbstore/ was lost, or "
+            "is older than the log; earlier ones are not given up, because an older half message still has its row. "
+            "The broker never asks for them. `recover` rebuilds their rows from the log; the broker may then ask for "
+            "some once more that it had given up."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.RDB_MISSING_TIMER,
         title=Text("timed messages without a row in rocksdbstore/"),
-        severity=_W,
-        repair=Repair.SAFE,
         withholds=True,
         about=Text(
-            "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint "
-            "is after them), and they were neither delivered nor recalled. But they have no row in "
-            "rocksdbstore/, and the timer log does not have them: they are never delivered. `recover` "
-            "rebuilds their rows from the log; the next start delivers those that are due."
+            "The broker has read these messages from the timer topic (sys_topic_scan_offset_checkpoint is after them), "
+            "and they were neither delivered nor recalled. But they have no row in rocksdbstore/, and the timer log "
+            "does not have them: they are never delivered. `recover` rebuilds their rows from the log; the next start "
+            "delivers those that are due."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.RDB_NOT_INDEXED,
         title=Text("messages without rows in the index in rocksdbstore/"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
-            "Messages before lastOffsetPy have no rows in the index, although messages of the same hour "
-            "have: queries by key or ID do not find them. `recover` rebuilds their rows from the log."
+            "Messages before lastOffsetPy have no rows in the index, although messages of the same hour have: queries "
+            "by key or ID do not find them. `recover` rebuilds their rows from the log."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.RDB_POSITION,
         title=Text("wrong positions in rocksdbstore/"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
             "lastOffsetPy is beyond the end of the log: until the log has grown past it, new half messages (family "
             "trans) are never checked, and new messages (family default) are not in the index. Or "
@@ -635,29 +580,26 @@ ROWS: Rows = (
             "Or a position is negative, or shorter than 8 bytes, on which brokers fail."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.RDB_NO_TIMELINE,
         title=Text("timed messages in rocksdbstore/, but no time from which to deliver"),
-        severity=_W,
-        repair=Repair.SAFE,
         withholds=True,
         about=Text(
-            "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, "
-            "a start delivers only messages that are due from 10 seconds before the start on: those that "
-            "are due while the broker is down are lost, without a word in its log. The fact `messages` "
-            "counts those that a start now would lose. `recover` writes the time of the first row."
+            "The broker writes timeline_checkpoint when it delivers its first timed message. Without it, a start "
+            "delivers only messages that are due from 10 seconds before the start on: those that are due while the "
+            "broker is down are lost, without a word in its log. The fact `messages` counts those that a start now "
+            "would lose. `recover` writes the time of the first row."
         ),
     ),
-    Problem(
+    error(
         code=codes.RDB_DAMAGED,
         title=Text("the RocksDB in rocksdbstore/ is damaged"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("nothing else in the store has its rows"),
             do=Text(
-                "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, "
-                "which makes the rows of open half messages again; the broker reads the timer topic from its "
-                "beginning, and delivers messages whose time has passed once more"
+                "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, which makes "
+                "the rows of open half messages again; the broker reads the timer topic from its beginning, and "
+                "delivers messages whose time has passed once more"
             ),
         ),
         about=Text(
@@ -666,21 +608,18 @@ ROWS: Rows = (
             "transRocksDBEnable it checks no half message, with indexRocksDBEnable it finds nothing."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.RDB_POP_BEYOND,
         title=Text("rows in kvStore/ name messages that their queue does not have"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
             "A row of kvStore/ is a message that a POP consumer has received and not acknowledged, but the queue ends "
             "before its offset: the log has lost the message. When the row is due, the broker finds nothing and drops "
             "it. If the queue has reached this offset again by then, the broker delivers another message twice."
         ),
     ),
-    Problem(
+    error(
         code=codes.RDB_POP_ROW,
         title=Text("rows in kvStore/ without a valid key or value"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         asked=Text("the repair removes the rows, which may be of messages that are not acknowledged"),
         about=Text(
@@ -693,15 +632,14 @@ ROWS: Rows = (
 )
 
 POP: Rows = (
-    Problem(
+    warning(
         code=codes.POP_BEYOND,
         title=Text("POP check points name messages that their queue does not have"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("the check points are messages of the log, and the messages that they name are gone"),
             do=Text(
-                "nothing is lost by them: start the broker, and let no producer send to these topics before "
-                "the latest time that is named above, if no message may be delivered twice"
+                "nothing is lost by them: start the broker, and let no producer send to these topics before the latest "
+                "time that is named above, if no message may be delivered twice"
             ),
         ),
         about=Text(
@@ -715,16 +653,14 @@ POP: Rows = (
 )
 
 BROKER: Rows = (
-    Problem(
+    repairable_error(
         code=codes.BR_START_LOSES,
         title=Text("the next start takes messages from a sound store"),
-        severity=_E,
-        repair=Repair.SAFE,
         needs_operator=OperatorTask(
             why=Text("the rules of this broker version lose them, not damage of the store"),
             do=Text(
-                "start a version that loses nothing: `rmqstore verify STORE --broker VERSION` forecasts it; start "
-                "a store that has DLedger entries with enableDLegerCommitLog=true"
+                "start a version that loses nothing: `rmqstore verify STORE --broker VERSION` forecasts it; start a "
+                "store that has DLedger entries with enableDLegerCommitLog=true"
             ),
         ),
         about=Text(
@@ -735,36 +671,34 @@ BROKER: Rows = (
             "normal one."
         ),
     ),
-    Problem(
+    error(
         code=codes.BR_TOO_OLD,
         title=Text("the broker version is too old for the store"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("the store is not damaged: this version does not know what newer versions write"),
             do=Text(
-                "start the version named above or a newer one; or export the messages with `rmqstore "
-                "export`, and import them into a new store"
+                "start the version named above or a newer one; or export the messages with `rmqstore export`, and "
+                "import them into a new store"
             ),
         ),
         about=Text(
-            "The log has records, or the store has queues or configuration, that this version cannot "
-            "read: its start stops at the first such record and cuts off the rest of the log, leaves "
-            "messages without consume queue units, or forgets topics, groups and consumer offsets. Or "
-            "messages wait for a service that this version does not have: timed messages, those that POP "
-            "consumers did not acknowledge, half messages in rocksdbstore/. No repair changes that."
+            "The log has records, or the store has queues or configuration, that this version cannot read: its start "
+            "stops at the first such record and cuts off the rest of the log, leaves messages without consume queue "
+            "units, or forgets topics, groups and consumer offsets. Or messages wait for a service that this version "
+            "does not have: timed messages, those that POP consumers did not acknowledge, half messages in "
+            "rocksdbstore/. No repair changes that."
         ),
     ),
-    Problem(
+    error(
         code=codes.BR_NO_START,
         title=Text("the broker does not start with a sound store"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("the configuration or the rules of this broker version stop it, not damage of the store"),
             do=Text("correct the setting that is named above, or start another version"),
         ),
         about=Text(
-            "No other error explains why the broker does not start: for example, a messageDelayLevel "
-            "that it cannot parse (`1x`, or two blanks between levels; exit 253)."
+            "No other error explains why the broker does not start: for example, a messageDelayLevel that it cannot "
+            "parse (`1x`, or two blanks between levels; exit 253)."
         ),
     ),
 )

@@ -3,100 +3,78 @@
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import Extent, OperatorTask, Problem, Repair, Rows, Severity
+from rmqstore.checks.problems.problem import (
+    Extent,
+    OperatorTask,
+    Repair,
+    Rows,
+    damaged_bytes,
+    damaged_record,
+    error,
+    note,
+    repairable_error,
+    repairable_warning,
+    warning,
+)
 from rmqstore.texts import Text
 
-_N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
-
 COMMITLOG: Rows = (
-    Problem(
+    damaged_record(
         code=codes.CL_BODY_CRC,
         title=Text("body does not match its CRC"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD,
         about=Text(
-            "BODYCRC of a record does not match the stored body. A recovery that scans the record cuts "
-            "the log there (`CRC check failed`) and deletes all later files."
+            "BODYCRC of a record does not match the stored body. A recovery that scans the record cuts the log there "
+            "(`CRC check failed`) and deletes all later files."
         ),
     ),
-    Problem(
+    damaged_record(
         code=codes.CL_RECORD_CRC,
         title=Text("record does not match its __CRC32#"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD,
         about=Text(
-            "The record CRC in the property __CRC32# does not match the record: its header, topic or "
-            "properties are damaged, which the body CRC does not cover."
+            "The record CRC in the property __CRC32# does not match the record: its header, topic or properties are "
+            "damaged, which the body CRC does not cover."
         ),
     ),
-    Problem(
+    damaged_bytes(
         code=codes.CL_MAGIC,
         title=Text("no record where one should start"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD_OR_BYTES,
         about=Text(
-            "Neither a message nor a BLANK starts here, but good records follow. Recovery logs `found a "
-            "illegal magic code`, stops, and deletes what follows."
+            "Neither a message nor a BLANK starts here, but good records follow. Recovery logs `found a illegal magic "
+            "code`, stops, and deletes what follows."
         ),
     ),
-    Problem(
+    damaged_bytes(
         code=codes.CL_ZERO_HOLE,
         title=Text("zero bytes in the middle of the log"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD_OR_BYTES,
         about=Text(
-            "A run of zeros (a page lost in a power failure) is followed by good records. Recovery takes "
-            "it for the end of the log."
+            "A run of zeros (a page lost in a power failure) is followed by good records. Recovery takes it for the "
+            "end of the log."
         ),
     ),
-    Problem(
+    damaged_bytes(
         code=codes.CL_HALF_MESSAGE,
         title=Text("lengths of a record do not add up"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD_OR_BYTES,
         about=Text(
-            "TOTALSIZE differs from the sum of the parts: the message is incomplete, or its lengths are "
-            "damaged. Log text: `found a half message at`, `read total count not equals msg total size`."
+            "TOTALSIZE differs from the sum of the parts: the message is incomplete, or its lengths are damaged. Log "
+            "text: `found a half message at`, `read total count not equals msg total size`."
         ),
     ),
-    Problem(
+    damaged_bytes(
         code=codes.CL_SIZE,
         title=Text("record longer than its file, or too short for a record"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD_OR_BYTES,
         about=Text("TOTALSIZE is impossible. Recovery stops here and deletes what follows."),
     ),
-    Problem(
+    damaged_record(
         code=codes.CL_PHYSICAL_OFFSET,
         title=Text("record from another position"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD,
         about=Text(
-            "PHYSICALOFFSET is not the position of the record: the record is stale, from an earlier use "
-            "of the file, or its header is damaged. Brokers accept the record and return a wrong address."
+            "PHYSICALOFFSET is not the position of the record: the record is stale, from an earlier use of the file, "
+            "or its header is damaged. Brokers accept the record and return a wrong address."
         ),
     ),
-    Problem(
+    damaged_record(
         code=codes.CL_TOPIC,
         title=Text("topic is not valid text"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD,
         disturbs_queues=True,
         alters_keys=True,
         about=Text(
@@ -105,23 +83,18 @@ COMMITLOG: Rows = (
             "unit."
         ),
     ),
-    Problem(
+    damaged_record(
         code=codes.CL_HEADER,
         title=Text("record names another queue than its unit does"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD,
         alters_keys=True,
         about=Text(
             "Only one consume queue unit points to this record, and the unit belongs to another topic or queue: TOPIC "
             "or QUEUEID of the record is damaged. A rebuild would put the message into the wrong queue."
         ),
     ),
-    Problem(
+    error(
         code=codes.CL_FOREIGN_FILE,
         title=Text("file of another log"),
-        severity=_E,
         damages_log=True,
         explains=3,
         needs_operator=OperatorTask(
@@ -132,20 +105,16 @@ COMMITLOG: Rows = (
             stops_all=True,
         ),
         about=Text(
-            "The messages of this file have no units, and the units that point into the file meet no "
-            "message: a file from another broker, or from another time, has taken the place of the right "
-            "one. Brokers do not notice; consumers get other messages, errors or nothing. Restore the "
-            "right file from a replica or a backup. If you have neither, move this file out of the "
-            "store: it then counts as a missing file. Queue offsets after this file are not checked."
+            "The messages of this file have no units, and the units that point into the file meet no message: a file "
+            "from another broker, or from another time, has taken the place of the right one. Brokers do not notice; "
+            "consumers get other messages, errors or nothing. Restore the right file from a replica or a backup. If "
+            "you have neither, move this file out of the store: it then counts as a missing file. Queue offsets after "
+            "this file are not checked."
         ),
     ),
-    Problem(
+    damaged_record(
         code=codes.CL_PROPERTIES,
         title=Text("damaged properties"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD,
         alters_keys=True,
         about=Text(
             "The properties are not valid UTF-8, break their grammar, or contain control characters where no writer "
@@ -154,21 +123,19 @@ COMMITLOG: Rows = (
             "delivery needs, such a message is never delivered, and may block those after it."
         ),
     ),
-    Problem(
+    note(
         code=codes.CL_CONTROL_CHARACTERS,
         title=Text("control characters in property values"),
-        severity=_N,
         about=Text(
-            "Values that producers choose contain control characters other than line breaks and tabs. "
-            "That is allowed, and nothing else contradicts these values. But bytes that a failing disk "
-            "or a program wrote over a value look the same, and no checksum covers them. `rmqstore dump` "
-            "shows the values. There is one finding for each log, for its first such message."
+            "Values that producers choose contain control characters other than line breaks and tabs. That is allowed, "
+            "and nothing else contradicts these values. But bytes that a failing disk or a program wrote over a value "
+            "look the same, and no checksum covers them. `rmqstore dump` shows the values. There is one finding for "
+            "each log, for its first such message."
         ),
     ),
-    Problem(
+    error(
         code=codes.CL_CONTRADICTED,
         title=Text("index entries contradict a message"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         extent=Extent.RECORD,
         needs_operator=OperatorTask(
@@ -176,8 +143,8 @@ COMMITLOG: Rows = (
                 "the original properties are not in the store, and the index entries are the only trace of the damage"
             ),
             do=Text(
-                "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the "
-                "message under its present keys, so that the trace is gone"
+                "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message "
+                "under its present keys, so that the trace is gone"
             ),
         ),
         about=Text(
@@ -188,11 +155,9 @@ COMMITLOG: Rows = (
             "CL-CONTRADICTED, `recover` indexes the message under its present keys."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_SYSFLAG,
         title=Text("SYSFLAG contradicts its message"),
-        severity=_E,
-        repair=Repair.SAFE,
         proof="expected",
         extent=Extent.RECORD,
         about=Text(
@@ -202,11 +167,9 @@ COMMITLOG: Rows = (
             "covers it. If the message proves the right bits, they are corrected; otherwise it stays as it is."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_HOST,
         title=Text("invalid port of a host"),
-        severity=_E,
-        repair=Repair.SAFE,
         extent=Extent.RECORD,
         about=Text(
             "The port of BORNHOST or STOREHOST is negative or above 65535. One flipped bit is enough, and no checksum "
@@ -214,34 +177,29 @@ COMMITLOG: Rows = (
             "The repair clears the upper two bytes, which are 0 in every port."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_QUEUE_OFFSET_GAP,
         title=Text("missing queue offset"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a "
-            "header is damaged. A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
+            "QUEUEOFFSET jumps within a queue, and no damage explains it: messages were lost, or a header is damaged. "
+            "A rebuilt queue would be shifted: `[BUG]logic queue order maybe wrong`."
         ),
     ),
-    Problem(
+    error(
         code=codes.CL_QUEUE_OFFSET_REPEAT,
         title=Text("duplicate queue offset"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("nothing proves which of the records has the right QUEUEOFFSET"),
             do=Text("their consumers get one of them; `rmqstore dump` shows both"),
         ),
         about=Text(
-            "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume "
-            "queue end at an earlier start, stale records, or a damaged header."
+            "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume queue end at "
+            "an earlier start, stale records, or a damaged header."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_QUEUE_OFFSET,
         title=Text("QUEUEOFFSET of one record does not fit its neighbours"),
-        severity=_E,
-        repair=Repair.SAFE,
         extent=Extent.RECORD,
         about=Text(
             "The records before and after it in its queue leave only one possible queue offset, but this record has "
@@ -250,10 +208,9 @@ COMMITLOG: Rows = (
             "the batch. Brokers do not stop there, so a replica is not cut there either."
         ),
     ),
-    Problem(
+    note(
         code=codes.CL_QUEUE_RESTARTED,
         title=Text("queue restarted at offset 0"),
-        severity=_N,
         about=Text(
             "From this record on, the queue offsets of a queue start from 0 again: the topic was deleted and created "
             "again. Messages before it belong to the deleted topic. If nearly all messages of a queue have offset 0 "
@@ -261,76 +218,65 @@ COMMITLOG: Rows = (
             "consumers get only one message of such a queue. `rmqstore export` exports all of them."
         ),
     ),
-    Problem(
+    warning(
         code=codes.CL_STORE_TIME,
         title=Text("store time contradicts the neighbours"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("nothing in the store proves the original time to the millisecond"),
             do=Text("take the file from a replica or a backup; brokers deliver the message as it is"),
         ),
         about=Text(
-            "STORETIMESTAMP differs by more than a minute from the records before and after, and "
-            "BORNTIMESTAMP agrees with those: a damaged field, which no checksum covers, or a clock that "
-            "was wrong for one message. The message is delivered, but a search by time may miss others, "
-            "and the start of a broker may begin at another file."
+            "STORETIMESTAMP differs by more than a minute from the records before and after, and BORNTIMESTAMP agrees "
+            "with those: a damaged field, which no checksum covers, or a clock that was wrong for one message. The "
+            "message is delivered, but a search by time may miss others, and the start of a broker may begin at "
+            "another file."
         ),
     ),
-    Problem(
+    note(
         code=codes.CL_TIME_BACK,
         title=Text("store times go back and stay back until the end"),
-        severity=_N,
         about=Text(
-            "The last records are older than those before them: the clock of the broker was set back, or "
-            "these are records of an earlier log that came back."
+            "The last records are older than those before them: the clock of the broker was set back, or these are "
+            "records of an earlier log that came back."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.CL_BLANK_SIZE,
         title=Text("BLANK with a wrong size"),
-        severity=_W,
-        repair=Repair.SAFE,
         migration_repairs=True,
         ignored_by_brokers=True,
         about=Text("The size in a BLANK is not the rest of the file. Brokers accept any size that fits."),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_NO_BLANK,
         title=Text("file ends without BLANK, but another file follows"),
-        severity=_E,
-        repair=Repair.SAFE,
         damages_log=True,
         about=Text(
-            "Zeros follow the last record of a file, but later files hold records. Recovery stops here "
-            "and deletes the later files."
+            "Zeros follow the last record of a file, but later files hold records. Recovery stops here and deletes the "
+            "later files."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_DIRTY_TAIL,
         title=Text("bytes after the end of the log that are not a record"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "Bytes after the last good record are neither zero nor a record: an interrupted write. "
-            "Recovery stops before them; no broker ever erases them."
+            "Bytes after the last good record are neither zero nor a record: an interrupted write. Recovery stops "
+            "before them; no broker ever erases them."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_STALE_TAIL,
         title=Text("old records after the end of the log"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "Records after the end repeat queue offsets and times that the log already has: they are the "
-            "tail of an earlier log that was truncated. A later start may read on into them and bring "
-            "them back (apache/rocketmq issue 10666)."
+            "Records after the end repeat queue offsets and times that the log already has: they are the tail of an "
+            "earlier log that was truncated. A later start may read on into them and bring them back (apache/rocketmq "
+            "issue 10666)."
         ),
     ),
-    Problem(
+    error(
         code=codes.CL_MISSING_FILE,
         title=Text("file missing in the middle of the log"),
         not_here=Text("gone with a missing log file"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         option="--accept-fillers",
         damages_log=True,
@@ -339,56 +285,50 @@ COMMITLOG: Rows = (
             "No file holds this part of the address space. Brokers only log `mappedFile queue's data is damaged`."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_FALSE_BLANK,
         title=Text("BLANK where messages were"),
         not_here=Text("gone where a BLANK is now"),
-        severity=_E,
-        repair=Repair.SAFE,
         damages_log=True,
         about=Text(
             "A BLANK ends this file before its last message: consume queue units point to messages in the bytes that "
             "it covers. Brokers continue with the next file. Consumers do not get these messages."
         ),
     ),
-    Problem(
+    error(
         code=codes.CL_UNKNOWN_MAGIC,
         title=Text("records with an unknown magic"),
-        severity=_E,
         damages_log=True,
         needs_operator=OperatorTask(
             why=Text("a newer or encrypted format is never changed"),
             do=Text("use the version that wrote it"),
         ),
         about=Text(
-            "The lengths of the records are consistent, but their magic is unknown: a newer or an "
-            "encrypted format. Nothing is repaired."
+            "The lengths of the records are consistent, but their magic is unknown: a newer or an encrypted format. "
+            "Nothing is repaired."
         ),
     ),
-    Problem(
+    error(
         code=codes.CL_NO_MESSAGES,
         title=Text("no good record in the log"),
-        severity=_E,
         of_missing_log=True,
         explains=4,
         needs_operator=OperatorTask(
             why=Text("its messages are not in this store, so nothing can restore them"),
             do=Text(
-                "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the "
-                "commitlog from a replica or a backup"
+                "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the commitlog "
+                "from a replica or a backup"
             ),
         ),
         about=Text(
-            "Consume queues have units, but the log has no record for them: its files are gone, contain "
-            "no records, or are in another place, which storePathCommitLog or storePathDLedgerCommitLog "
-            "in broker.conf names (-c). Most versions then delete the consume queues."
+            "Consume queues have units, but the log has no record for them: its files are gone, contain no records, or "
+            "are in another place, which storePathCommitLog or storePathDLedgerCommitLog in broker.conf names (-c). "
+            "Most versions then delete the consume queues."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CL_MISPLACED_FILE,
         title=Text("log file has the name of another file"),
-        severity=_E,
-        repair=Repair.SAFE,
         renames_only=True,
         about=Text(
             "All records of this file say that they belong in the file `right_name`: files were swapped, or restored "
@@ -403,80 +343,61 @@ COMMITLOG: Rows = (
 )
 
 DLEDGER: Rows = (
-    Problem(
+    damaged_bytes(
         code=codes.DL_HEADER,
         title=Text("DLedger entry header is wrong"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD_OR_BYTES,
         about=Text(
             "Magic, size or pos of an entry header does not match its place. If the entry is in an old file, the node "
             "exits with 255 (`The processOffset is too small`); if it is in the last two files, the node cuts the log."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_FALSE_BLANK,
         title=Text("DLedger BLANK where entries were"),
         not_here=Text("gone where a BLANK is now"),
-        severity=_E,
-        repair=Repair.SAFE,
         damages_log=True,
         about=Text(
             "A BLANK ends this data file before its last entry: consume queue units point to messages in the bytes "
             "that it covers. Consumers do not get these messages, and a follower that asks for the entries gets none."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_INDEX_ORDER,
         title=Text("DLedger index or term out of order"),
-        severity=_E,
-        repair=Repair.SAFE,
         damages_log=True,
         about=Text("The index of an entry is not that of its predecessor + 1, or its term goes back."),
     ),
-    Problem(
+    damaged_bytes(
         code=codes.DL_BODY,
         title=Text("entry without a valid message"),
-        severity=_E,
-        repair=Repair.SAFE,
-        damages_log=True,
-        extent=Extent.RECORD_OR_BYTES,
         disturbs_queues=True,
         alters_keys=True,
         about=Text(
-            "The body of an entry is not a message of its position, or fails its CRC. DLedger does not "
-            "notice; consumers do."
+            "The body of an entry is not a message of its position, or fails its CRC. DLedger does not notice; "
+            "consumers do."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_DIRTY_TAIL,
         title=Text("bytes after the last entry"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Bytes after the last entry are not an entry: an interrupted write."),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_STALE_TAIL,
         title=Text("old entries after the end"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
             "Entries of an earlier log that was truncated follow the end. A later start may take them for its own."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_NO_BLANK,
         title=Text("DLedger file ends without BLANK, but another file follows"),
-        severity=_E,
-        repair=Repair.SAFE,
         damages_log=True,
         about=Text("Zeros follow the last entry of a file, but later files hold entries."),
     ),
-    Problem(
+    error(
         code=codes.DL_MISSING_FILE,
         title=Text("DLedger file missing in the middle"),
-        severity=_E,
         repair=Repair.ON_REQUEST,
         option="--accept-fillers",
         damages_log=True,
@@ -489,11 +410,9 @@ DLEDGER: Rows = (
             "place in the same way."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_MISPLACED_FILE,
         title=Text("DLedger data file has the name of another file"),
-        severity=_E,
-        repair=Repair.SAFE,
         renames_only=True,
         about=Text(
             "All entries of this file say (pos, PHYSICALOFFSET) that they belong in the file `right_name`: files were "
@@ -501,37 +420,31 @@ DLEDGER: Rows = (
             "on a member of a group, because it does not make that member differ from the others."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.DL_DATA_INDEX,
         title=Text("DLedger index differs from the data"),
-        severity=_W,
-        repair=Repair.SAFE,
         rebuilt_with="dledger-index",
         about=Text(
-            "Index units are missing or differ from their entries. Recovery rewrites them from the first "
-            "mismatch (`Compare data to index failed`) if the damage is in the files that it scans."
+            "Index units are missing or differ from their entries. Recovery rewrites them from the first mismatch "
+            "(`Compare data to index failed`) if the damage is in the files that it scans."
         ),
     ),
-    Problem(
+    note(
         code=codes.DL_INDEX_GHOST,
         title=Text("index units after the last entry"),
-        severity=_N,
         repair=Repair.SAFE,
         points_after_log=True,
         rebuilt_with="dledger-index",
         about=Text("Index units lie beyond offset (last index + 1) x 32. Later entries overwrite them."),
     ),
-    Problem(
+    repairable_error(
         code=codes.DL_STRAY_FILE,
         title=Text("foreign file in a DLedger directory"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Any file of a different length in data/ or index/ ends the process with exit code 255."),
     ),
-    Problem(
+    error(
         code=codes.DL_OVERLAP,
         title=Text("commitlog and DLedger have messages at the same addresses"),
-        severity=_E,
         explains=7,
         needs_operator=OperatorTask(
             why=Text("two logs have the same addresses, and only the operator knows which of them the broker reads"),
@@ -542,26 +455,22 @@ DLEDGER: Rows = (
             stops_all=True,
         ),
         about=Text(
-            "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get "
-            "either the messages of DLedger or those of the commitlog from this address on, never both. "
-            "With enableDLegerCommitLog=true the broker reads DLedger."
+            "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get either the "
+            "messages of DLedger or those of the commitlog from this address on, never both. With "
+            "enableDLegerCommitLog=true the broker reads DLedger."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.DL_COMMITTED,
         title=Text("committedIndex does not match the log"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
-            "committedIndex in the checkpoint is above the last entry, or cannot be read. It is a lower "
-            "bound, written every 3 seconds."
+            "committedIndex in the checkpoint is above the last entry, or cannot be read. It is a lower bound, written "
+            "every 3 seconds."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.DL_TERM,
         title=Text("currTerm is missing or below the last entry's term"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text("The node would restart in an old term, and could vote twice."),
     ),
 )

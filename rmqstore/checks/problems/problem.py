@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from functools import partial
 
 from rmqstore.texts import Text
 
@@ -151,3 +152,11 @@ class Problem:
 
 
 Rows = tuple[Problem, ...]
+
+note = partial(Problem, severity=Severity.NOTE)
+warning = partial(Problem, severity=Severity.WARNING)
+error = partial(Problem, severity=Severity.ERROR)
+repairable_warning = partial(warning, repair=Repair.SAFE)
+repairable_error = partial(error, repair=Repair.SAFE)
+damaged_record = partial(repairable_error, damages_log=True, extent=Extent.RECORD)
+damaged_bytes = partial(repairable_error, damages_log=True, extent=Extent.RECORD_OR_BYTES)

@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.problem import OperatorTask, Problem, Repair, Rows, Severity
+from rmqstore.checks.problems.problem import (
+    OperatorTask,
+    Rows,
+    error,
+    note,
+    repairable_error,
+    repairable_warning,
+    warning,
+)
 from rmqstore.texts import Text
 
-_N, _W, _E = Severity.NOTE, Severity.WARNING, Severity.ERROR
-
 CONSUME_QUEUE: Rows = (
-    Problem(
+    repairable_error(
         code=codes.CQ_MISSING_UNIT,
         title=Text("message without a consume queue unit"),
-        severity=_E,
-        repair=Repair.SAFE,
         lacks_units=True,
         migration_repairs=True,
         about=Text(
-            "A message of the log has no unit at its queue offset: consumers never get it. Not every "
-            "start rebuilds the unit."
+            "A message of the log has no unit at its queue offset: consumers never get it. Not every start rebuilds "
+            "the unit."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_MISSING_QUEUE,
         title=Text("queue without directory or files"),
-        severity=_E,
-        repair=Repair.SAFE,
         lacks_units=True,
         migration_repairs=True,
         about=Text(
-            "Messages of this queue are in the log, but its consume queue does not exist. After a clean "
-            "exit, 5.x does not rebuild it, unless no other queue is left either."
+            "Messages of this queue are in the log, but its consume queue does not exist. After a clean exit, 5.x does "
+            "not rebuild it, unless no other queue is left either."
         ),
     ),
-    Problem(
+    note(
         code=codes.CQ_BEHIND,
         title=Text("consume queues are behind the log"),
-        severity=_N,
         migration_repairs=True,
         about=Text(
             "The last messages of the log have no units in any queue yet: the broker was killed (or is running) before "
@@ -44,22 +45,19 @@ CONSUME_QUEUE: Rows = (
             "running broker, dispatches them. If no start would dispatch them, CQ-LEFT-BEHIND is also reported."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_LEFT_BEHIND,
         title=Text("messages that the next start leaves without units"),
-        severity=_E,
-        repair=Repair.SAFE,
         lacks_units=True,
         about=Text(
-            "Consume queues are behind the log, and the next start dispatches only from a later file on: "
-            "consumers never get these messages. This happens if consume queues were removed by hand "
-            "after a crash, or if a kill lost rows of a RocksDB that were only in memory."
+            "Consume queues are behind the log, and the next start dispatches only from a later file on: consumers "
+            "never get these messages. This happens if consume queues were removed by hand after a crash, or if a kill "
+            "lost rows of a RocksDB that were only in memory."
         ),
     ),
-    Problem(
+    note(
         code=codes.CQ_DELETED_TOPIC,
         title=Text("messages of a deleted topic"),
-        severity=_N,
         about=Text(
             "Messages of this topic are in the log, but the topic is not in topics.json and has no consume queue: it "
             "was deleted. Nobody gets the messages, and they go with their log files. `rmqstore export --topic` "
@@ -67,61 +65,49 @@ CONSUME_QUEUE: Rows = (
             "is stopped; `rmqstore recover` then makes its queues."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_DANGLING_UNIT,
         title=Text("unit does not point to a record"),
         not_here=Text("to no message"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "No good record starts at the commitlog offset of this unit, or of several units in a row. "
-            "Consumers get errors there, or skip them."
+            "No good record starts at the commitlog offset of this unit, or of several units in a row. Consumers get "
+            "errors there, or skip them."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_WRONG_SIZE,
         title=Text("unit with a wrong size"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("The size in the unit is not TOTALSIZE of the record: consumers cannot decode what they get."),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_WRONG_TAG,
         title=Text("unit with a wrong tags code"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "The tags code of the unit is not that of the message: consumers that filter by tag miss the "
-            "message. In SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in "
-            "the message explains the code, the TAGS of the message are wrong, and are corrected. A code "
-            "that is the hash of other tags is left alone, because it may be the only trace of damaged "
-            "TAGS: only with --only CQ-WRONG-TAG is the unit rewritten to match the message."
+            "The tags code of the unit is not that of the message: consumers that filter by tag miss the message. In "
+            "SCHEDULE_TOPIC_XXXX the tags code is the delivery time. If one flipped bit in the message explains the "
+            "code, the TAGS of the message are wrong, and are corrected. A code that is the hash of other tags is left "
+            "alone, because it may be the only trace of damaged TAGS: only with --only CQ-WRONG-TAG is the unit "
+            "rewritten to match the message."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_WRONG_QUEUE,
         title=Text("unit that points into another queue"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("The record at the commitlog offset of the unit belongs to another topic or queue."),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_OTHER_QUEUE,
         title=Text("units of another queue"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "Several units in a row point to messages of one other queue (`right_queue`): a directory of "
-            "consumequeue/ was renamed or copied, or files were restored to the wrong directory. The "
-            "messages are right and do not change: `recover` writes the units of both queues from the "
-            "log. If the directory was only renamed, it is enough to rename it back."
+            "Several units in a row point to messages of one other queue (`right_queue`): a directory of consumequeue/ "
+            "was renamed or copied, or files were restored to the wrong directory. The messages are right and do not "
+            "change: `recover` writes the units of both queues from the log. If the directory was only renamed, it is "
+            "enough to rename it back."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_FOREIGN,
         title=Text("consume queues and log belong to different stores"),
-        severity=_E,
-        repair=Repair.SAFE,
         explains=5,
         about=Text(
             "Hardly any unit of any queue points to the start of a message: consumequeue/ or commitlog/ belongs to "
@@ -129,119 +115,96 @@ CONSUME_QUEUE: Rows = (
             "all units from it. The consumer offsets in config/ still refer to the units of the old queues."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_SHIFTED,
         title=Text("units at the wrong queue offset"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic "
-            "queue order maybe wrong`. Consumer offsets refer to other messages."
+            "From here on, the index of each unit differs from QUEUEOFFSET of its message: `[BUG]logic queue order "
+            "maybe wrong`. Consumer offsets refer to other messages."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_OUT_OF_ORDER,
         title=Text("commitlog offsets of units do not increase"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "The units of a queue are not sorted by commitlog offset; the broker's binary search for the "
-            "minimum offset goes wrong."
+            "The units of a queue are not sorted by commitlog offset; the broker's binary search for the minimum "
+            "offset goes wrong."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_BEYOND_LOG,
         title=Text("units point after the end of the log"),
         not_here=Text("after the end of the log"),
-        severity=_E,
-        repair=Repair.SAFE,
         points_after_log=True,
         about=Text(
-            "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate "
-            "dirty logic files`), but does not erase the units."
+            "The queue is ahead of the commitlog. A broker truncates it at the next start (`truncate dirty logic "
+            "files`), but does not erase the units."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_GHOST_UNITS,
         title=Text("units after the end of the queue"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "Old units after the end of the queue were never erased. When the queue grows up to them, "
-            "they become valid and point to other messages."
+            "Old units after the end of the queue were never erased. When the queue grows up to them, they become "
+            "valid and point to other messages."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_PRE_BLANK_ONLY,
         title=Text("queue contains only pre-blank units"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
             "A queue that contains only pre-blank units reports a maximum offset of 2147483647: 4.9 then dispatches "
             "nothing to any queue until the log passes 2 GiB; 5.x dispatches nothing to this queue."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_ZERO_LAST_FILE,
         title=Text("last consume queue file is all zeros"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "The queue has a new file without any unit after a full one. 5.x may fail to load, 4.9 "
-            "counts one unit too many."
+            "The queue has a new file without any unit after a full one. 5.x may fail to load, 4.9 counts one unit too "
+            "many."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_MISSING_FILE,
         title=Text("file missing in the middle of a queue"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Reads at the offsets of that file return nothing. No broker start rebuilds it."),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_BAD_PRE_BLANK,
         title=Text("pre-blank unit after real units"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Pre-blank units belong only before the first unit of a queue."),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_PARTLY_REBUILT,
         title=Text("pre-blank units in place of messages of the log"),
-        severity=_E,
-        repair=Repair.SAFE,
         lacks_units=True,
         about=Text(
-            "A start rebuilt this queue only from the log files that it scanned: units of older messages "
-            "in the log are missing."
+            "A start rebuilt this queue only from the log files that it scanned: units of older messages in the log "
+            "are missing."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_EXT,
         title=Text("consume queue extension is damaged"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
             "A unit refers to an extension address that does not exist, or an extension unit has a wrong size. Brokers "
             "log `[BUG] can't find consume queue extend file content`, and consumers filter those messages themselves. "
             "`recover` writes the tags code into the unit; the original bit map cannot be restored."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_ROCKSDB,
         title=Text("RocksDB of the consume queues is damaged"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
             "Files of the database in consumequeue/ or consumequeue_rocksdb/ are missing, or their bytes are wrong. A "
             "broker does not start, or does not deliver messages whose row it cannot read. `recover` and `rebuild "
             "STORE cq` make a new database from the log, and keep the old one in the journal."
         ),
     ),
-    Problem(
+    error(
         code=codes.CQ_ROCKSDB_FORMAT,
         title=Text("RocksDB of the consume queues has an unknown format"),
-        severity=_E,
         needs_operator=OperatorTask(
             why=Text("a newer RocksDB may have written it, and nothing shows that its files are damaged"),
             do=Text(
@@ -256,115 +219,92 @@ CONSUME_QUEUE: Rows = (
             "checked, and `recover` and `rebuild STORE cq` refuse to replace the database."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.CQ_TWO_ROCKSDB,
         title=Text("two RocksDB of the consume queues"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "Both consumequeue/ and consumequeue_rocksdb/ have a RocksDB of the queues. A broker from "
-            "5.5.0 on that uses one of them (storeType=defaultRocksDB, rocksdbCQDoubleWriteEnable) does "
-            "not start before the other is gone. This happens if useSeparateStorePathForRocksdbCQ "
-            "changes, or if 5.4.0 runs on a store of 5.5. With the broker's broker.conf (-c), `recover` "
-            "rebuilds the one that the broker uses from the log, and moves the other one to the journal."
+            "Both consumequeue/ and consumequeue_rocksdb/ have a RocksDB of the queues. A broker from 5.5.0 on that "
+            "uses one of them (storeType=defaultRocksDB, rocksdbCQDoubleWriteEnable) does not start before the other "
+            "is gone. This happens if useSeparateStorePathForRocksdbCQ changes, or if 5.4.0 runs on a store of 5.5. "
+            "With the broker's broker.conf (-c), `recover` rebuilds the one that the broker uses from the log, and "
+            "moves the other one to the journal."
         ),
     ),
 )
 
 BATCH_CONSUME_QUEUE: Rows = (
-    Problem(
+    repairable_error(
         code=codes.BCQ_MISSING_UNIT,
         title=Text("batch without a unit"),
-        severity=_E,
-        repair=Repair.SAFE,
         lacks_units=True,
         about=Text("A message or inner batch of a BatchCQ topic has no unit."),
     ),
-    Problem(
+    repairable_error(
         code=codes.BCQ_DANGLING_UNIT,
         title=Text("batch unit does not point to a record"),
         not_here=Text("to no message"),
-        severity=_E,
-        repair=Repair.SAFE,
         points_after_log=True,
         about=Text("No good record starts at the commitlog offset of the unit."),
     ),
-    Problem(
+    repairable_error(
         code=codes.BCQ_WRONG_UNIT,
         title=Text("batch unit differs from its record"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Size, tags code, store time, base offset or count in the unit differs from the record."),
     ),
-    Problem(
+    repairable_error(
         code=codes.BCQ_ORDER,
         title=Text("batch units out of order"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Base offsets overlap or go back."),
     ),
-    Problem(
+    repairable_error(
         code=codes.BCQ_GHOST_UNITS,
         title=Text("batch units after the end of the queue"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text("Old units follow the end of the queue."),
     ),
 )
 
 INDEX: Rows = (
-    Problem(
+    repairable_warning(
         code=codes.IX_HEADER,
         title=Text("index header does not match the entries"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text("Count, times or offsets in the header do not match the entries."),
     ),
-    Problem(
+    repairable_error(
         code=codes.IX_CHAIN_LOOP,
         title=Text("endless chain in an index file"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "The chain of an entry leads back to the entry itself: a query for such a key never ends in "
-            "the broker (IndexFile#selectPhyOffset)."
+            "The chain of an entry leads back to the entry itself: a query for such a key never ends in the broker "
+            "(IndexFile#selectPhyOffset)."
         ),
     ),
-    Problem(
+    repairable_error(
         code=codes.IX_BAD_ENTRY,
         title=Text("index slot or entry out of range"),
-        severity=_E,
-        repair=Repair.SAFE,
         about=Text(
-            "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the "
-            "slot: chains are cut or mixed, and queries miss messages. Or the time of an entry differs "
-            "from that of its message, and queries by time miss it."
+            "A slot, or the predecessor of an entry, does not lead to the newest earlier entry of the slot: chains are "
+            "cut or mixed, and queries miss messages. Or the time of an entry differs from that of its message, and "
+            "queries by time miss it."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.IX_DANGLING_ENTRY,
         title=Text("index entries do not point to a record"),
-        severity=_W,
-        repair=Repair.SAFE,
         points_after_log=True,
         about=Text(
             "Entries point after the end of the log, or to a place where no record starts. Brokers never remove them."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.IX_NOT_INDEXED,
         title=Text("messages missing in the index"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text(
-            "Messages with keys that are younger than the oldest index file are not in any index file: "
-            "queries by key or ID do not find them."
+            "Messages with keys that are younger than the oldest index file are not in any index file: queries by key "
+            "or ID do not find them."
         ),
     ),
-    Problem(
+    warning(
         code=codes.IX_CONFIG_SIZE,
         title=Text("index file size differs from the configuration"),
-        severity=_W,
         needs_operator=OperatorTask(
             why=Text("the configuration does not match the files"),
             do=Text("set the keys that are named above in broker.conf"),
@@ -375,11 +315,9 @@ INDEX: Rows = (
             "the wrong places, finds none, and writes new entries over old ones (IndexFile#<init>, #putKey; 5.4.0)."
         ),
     ),
-    Problem(
+    repairable_warning(
         code=codes.IX_FILE_LENGTH,
         title=Text("index file has the wrong length"),
-        severity=_W,
-        repair=Repair.SAFE,
         about=Text("The broker silently extends a short file with zeros, and writes an empty file from the beginning."),
     ),
 )
