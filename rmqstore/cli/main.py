@@ -170,20 +170,21 @@ class CommandGroup(click.Group):
         sys.exit(code)
 
     def _run(self, words: list[str], prog_name: str, complete_var: str | None, as_json: bool, **extra: Any) -> int:
+        command = f"rmqstore {words[0]}" if words and words[0] in COMMANDS else "rmqstore"
         try:
             answer = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             return answer if isinstance(answer, int) else 0
         except RmqStoreError as e:
             advice = e.advice
-            if advice == UsageError.advice and words and words[0] in COMMANDS:
-                advice = Text("see `rmqstore {words} --help`", words=words[0])
+            if advice == UsageError.advice:
+                advice = Text("see `{where} --help`", where=command)
             return _tell(e.exit_code, e.code, e.message, advice, as_json)
         except click.ClickException as e:
             from rmqstore.cli.shared.click_texts import message_of
 
             if not isinstance(e, click.UsageError):
                 return _tell(e.exit_code, "usage", message_of(e), "", as_json)
-            where = e.ctx.command_path if e.ctx else "rmqstore"
+            where = e.ctx.command_path if e.ctx else command
             return _tell(2, "usage", message_of(e), Text("see `{where} --help`", where=where), as_json)
         except (click.Abort, KeyboardInterrupt):
             return _tell(130, "interrupted", Text("interrupted"), Text("no output was left half-written"), as_json)

@@ -146,6 +146,8 @@ def test_the_help_of_all_commands_keeps_its_lines() -> None:
 
 def test_advice_follows_an_error_without_a_full_stop() -> None:
     assert run("find").stderr == "error: Missing argument 'STORE' — see `rmqstore find --help`\n"
+    asked = run("recover", "store", "--force").stderr
+    assert asked == "error: Option '--force' requires an argument — see `rmqstore recover --help`\n"
 
 
 def test_advice_names_the_help_of_the_command() -> None:
