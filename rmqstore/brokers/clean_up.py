@@ -1,14 +1,13 @@
-"""Decides which files the broker's clean-up would delete: by age, deleteWhen and disk ratios, ten files per round.
+"""Decides which files the broker's clean-up would delete, and forecasts when it will.
 
-Pure functions: nothing here deletes a file. `append.MappedFileQueue.delete_expired_by_time` deletes, `repair.expire`
-plans a deletion.
+`decide_commitlog` and `decide_dledger` apply the rules: age, deleteWhen and disk ratios (0 to 1), ten files per round.
+`forecast_filling` lets hours pass in which the log grows at one rate, applies the same rules in each, and says whether
+the disk has room until files go.
+
+Pure: nothing here deletes a file. `append.MappedFileQueue.delete_expired_by_time` deletes, `repair.expire` plans a
+deletion.
 Source: DefaultMessageStore.CleanCommitLogService, DLedgerMmapFileStore.CleanSpaceService, DLedgerCommitLog
-#deleteExpiredFile, MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2). Ratios
-are 0 to 1.
-
-Forecasts when the clean-up deletes log files, and whether the disk has room until then, if messages keep coming.
-
-Pure: hours pass in steps, in which the log grows at one rate and the rules of `clean_up` decide.
+#deleteExpiredFile, MappedFileQueue#deleteExpiredFileByTime (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2).
 """
 
 from __future__ import annotations

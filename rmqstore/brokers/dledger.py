@@ -1,15 +1,11 @@
-"""The start of a broker in DLedger mode.
+"""Simulates the start of a broker in DLedger mode, also the first one on a plain commitlog.
 
-The first start on a plain commitlog is included.
+`DLedgerRecovery` is DLedger's own start: where the entries end, which files it deletes, what ends the process.
+`DLedgerStart` is what the broker makes of that. `written_by_newer` recognizes stores of DLedger 0.4, which no RocketMQ
+release contains.
 
-Source: DLedgerCommitLog#recover (to 5.1.4), #dledgerRecoverNormally, #dledgerRecoverAbnormally (from 5.2.0),
-#setRecoverPosition.
-
-The log itself: where the entries end, which files are deleted, what ends the process.
-
-Source: DLedgerMmapFileStore#recover, MmapFileList (DLedger 0.1 to 0.3.2).
-
-Recognizes stores of DLedger 0.4, which no RocketMQ release contains.
+Source: DLedgerMmapFileStore#recover, MmapFileList (DLedger 0.1 to 0.3.2); DLedgerCommitLog#recover (to RocketMQ
+5.1.4), #dledgerRecoverNormally, #dledgerRecoverAbnormally (from 5.2.0), #setRecoverPosition.
 """
 
 from __future__ import annotations

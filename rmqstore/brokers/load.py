@@ -1,24 +1,14 @@
-"""What a starting broker loads before its log, and what stops it there.
+"""What stops a starting broker before it recovers its log, and what it loads until then.
 
-Configuration: files that stop a start, and the topics that topics.json makes BatchCQ.
+In the order of a start: conditions that are checked before the load (`refusal_before_load`), the files of config/
+(`unreadable_metadata`, `unreadable_after_load`), the places of the consume queues (`conflict`, `refused_after_load`),
+and the index, of which a crash deletes files (`load_index`).
 
-Source: ConfigManager#load, #loadBak; ScheduleMessageService#load; TimerMetrics; BrokerController#initializeMetadata,
-#recoverAndInitService (RocketMQ 4.3.0 to 5.4.0; confirmed with whole brokers of 4.9.7, 5.1.4 and 5.4.0).
-
-Before the load: what stops a broker, and the exit code of one that could not load its store.
-
-Source: BrokerController#initializeMessageStore, #shutdown, BrokerStartup#createBrokerController; DefaultMessageStore's
-constructor; TimerWheel's constructor; TimerMessageStore#shutdown. Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0,
-5.5.1.
-
-Index: which files IndexService#load deletes after a crash, and which file stops it.
-
-Source: IndexService#load, IndexFile (RocketMQ 4.3.0 to 5.4.0).
-
-Queues in RocksDB: settings and directories with which a broker does not start.
-
-Source: CombineConsumeQueueStore's and RocksDBConsumeQueueStore's constructors, RocksDBLiteLifecycleManager#init
-(RocketMQ 5.3.4 to 5.5.1). Confirmed with whole brokers of 5.5.1.
+Source: BrokerController#initializeMetadata, #initializeMessageStore, #recoverAndInitService, #shutdown,
+BrokerStartup#createBrokerController; DefaultMessageStore's constructor; TimerWheel's constructor, TimerMetrics,
+TimerMessageStore#shutdown; ConfigManager#load, #loadBak; ScheduleMessageService#load; IndexService#load, IndexFile
+(RocketMQ 4.3.0 to 5.4.0); CombineConsumeQueueStore's and RocksDBConsumeQueueStore's constructors,
+RocksDBLiteLifecycleManager#init (5.3.4 to 5.5.1). Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0 and 5.5.1.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Reads the loaded files of a log for a simulated start: as runs from a scan, or with the broker's byte-exact parser.
+"""The loaded files of a log, for a simulated start: as runs of a scan, or byte by byte for the broker's own parser.
 
 `walk.py` walks them.
-
-Buffered small reads of one file, for the byte-exact parsers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
-"""Queues in RocksDB at a start.
+"""What a starting broker does with the RocksDB databases of its store: queues, rows and configuration.
 
-Checks RocksDB for a simulated start: whether a database opens, how far its rows reach, which rows are readable.
-
-The load fails if the queue database does not open or its maximum physical offset cannot be read. It does not fail on
-a damaged block of units: the broker starts, and delivers no message of the queues in that block.
+The load fails if the queue database does not open or its maximum physical offset cannot be read. It does not fail on a
+damaged block of units: the broker starts, and delivers no message of the queues in that block. A broker that writes
+queues both to files and to RocksDB compares the ends of the two, and may refuse to start (`queue_that_differs`).
 
 Source: RocksDBConsumeQueueStore#load, #recover, RocksDBConsumeQueueOffsetTable#getMaxPhyOffset (RocketMQ 5.4.0 on
-damaged databases); DBImpl::Open (RocksDB 9).
-
-Compares queues in files with the same queues in RocksDB, as a broker that writes both does when it starts.
-
-Source: CombineConsumeQueueStore#start, #verifyAndInitOffsetForAllStore (RocketMQ 5.3.4 to 5.5.1)
+damaged databases); DBImpl::Open (RocksDB 9); CombineConsumeQueueStore#start, #verifyAndInitOffsetForAllStore (RocketMQ
+5.3.4 to 5.5.1)
 """
 
 from __future__ import annotations

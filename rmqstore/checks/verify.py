@@ -1,9 +1,7 @@
-"""verify: find everything that is wrong with a store, in one pass over its log.
+"""verify: find everything that is wrong with a store, or with a part of its log, in one pass over the log.
 
 The steps are in the order in which they depend on each other. Most verifications read only a log, without queues,
 index, timer or configuration. So a step imports the modules that only it needs when the store has something to check.
-
-A verification can be limited to a part of the log: a time range, or the rest of an interrupted run.
 """
 
 from __future__ import annotations

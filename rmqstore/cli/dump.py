@@ -1,7 +1,4 @@
-"""`rmqstore dump`.
-
-`rmqstore dump --what` for everything except messages: units of queues and indexes, checkpoint, configuration.
-"""
+"""`rmqstore dump`: messages and, with --what, everything beside the log."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Read the settings for paths, file sizes and recovery from broker.conf; the defaults are those of RocketMQ 5.4.0.
+"""Read broker.conf: the settings for paths, file sizes and recovery, and keys that brokers silently ignore.
 
-Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0). The file is in Java properties format.
+The file is in the format of Java's Properties; the defaults are those of RocketMQ 5.4.0. A key is ignored if it is not
+in the list of all keys that brokers read.
 
-Find keys in a broker.conf that brokers silently ignore, by a list of all keys that they read.
-
-Source: the setters of MessageStoreConfig, BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig,
-ControllerConfig and AuthConfig in RocketMQ 4.3.0 (MessageStoreConfig only), 4.9.7, 5.1.4, 5.4.0 and 5.5.1;
-MixAll#properties2Object calls a setter for each key and ignores all others.
+Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0); for the list, the setters of MessageStoreConfig,
+BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, ControllerConfig and AuthConfig in RocketMQ 4.3.0
+(MessageStoreConfig only), 4.9.7, 5.1.4, 5.4.0 and 5.5.1: MixAll#properties2Object calls a setter for each key and
+ignores all others.
 """
 
 from __future__ import annotations

@@ -1,26 +1,20 @@
-"""The broker's configuration: the files of config/, the databases that replace them, and types of topics.
+"""The broker's configuration: the JSON files of config/, the databases that replace them, and what they say of topics.
 
-Load the JSON files of config/ as a broker does, with the fallback to .bak, and read consumer offsets from them.
-
-Source: ConfigManager#load, #loadBak; ConsumerOffsetManager#decode, LmqConsumerOffsetManager#decode,
-DelayOffsetSerializeWrapper, TopicConfigManager#decode, SubscriptionGroupManager#decode (RocketMQ 4.9.7 to 5.4.0; the
-classes of 4.9.7, 5.1.4 and 5.4.0 were given files with values of wrong types)
-
-Which database in config/ holds topics, subscription groups and consumer offsets, if RocksDB holds them at all.
-
-A broker keeps them in JSON files, or in one of these:
+JSON files are loaded as a broker loads them, with the fallback to .bak. The databases, if RocksDB holds topics,
+subscription groups and consumer offsets, are:
 
     config/topics/, subscriptionGroups/, consumerOffsets/   version 1: one database per table
     config/metadata/                                        version 1 with useSingleRocksDBForAllConfigs
     config/rdb/                                             version 2 (configManagerVersion=v2)
 
-Source: BrokerController#initializeMetadata, RocksDBTopicConfigManager, ConfigStorage (RocketMQ 5.5.1)
+A topic uses a BatchCQ if its attribute `queue.type` says so: a broker decides by topics.json alone, and refuses to
+start if a directory contradicts it (`configured_types`). rmqstore also takes a directory in batchconsumequeue/ as proof
+(`batch_topics`).
 
-Determine which topics use a BatchCQ.
-
-A broker decides by the attribute `queue.type` in topics.json alone, and refuses to start if a directory contradicts it
-(`configured_types`). rmqstore also takes a directory in batchconsumequeue/ as proof (`batch_topics`).
-Source: QueueTypeUtils#getCQType, ConfigManager#load, DefaultMessageStore#asyncPutMessage (RocketMQ 5.4.0)
+Source: ConfigManager#load, #loadBak; ConsumerOffsetManager#decode, LmqConsumerOffsetManager#decode,
+DelayOffsetSerializeWrapper, TopicConfigManager#decode, SubscriptionGroupManager#decode (RocketMQ 4.9.7 to 5.4.0; the
+classes of 4.9.7, 5.1.4 and 5.4.0 were given files with values of wrong types); BrokerController#initializeMetadata,
+RocksDBTopicConfigManager, ConfigStorage (5.5.1); QueueTypeUtils#getCQType, DefaultMessageStore#asyncPutMessage (5.4.0)
 """
 
 from __future__ import annotations

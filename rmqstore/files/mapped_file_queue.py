@@ -1,10 +1,8 @@
 """MappedFileQueue for reading: files named by their start offset, as one address space.
 
 Despite the name nothing is mapped: all reads use pread, because a process that touches a mapping beyond the end of a
-truncated file is killed by SIGBUS.
+truncated file is killed by SIGBUS. `message_at` reads a single message.
 Source: MappedFileQueue, DefaultMappedFile, UtilAll#offset2FileName (RocketMQ 5.4.0)
-
-`message_at` reads a single message at a physical offset.
 """
 
 from __future__ import annotations

@@ -1,28 +1,20 @@
 """Store: a store directory or a part of one, with access to its logs, queues, index and other files.
 
-Opening a store only lists directories. Sources: StorePathConfigHelper, DefaultMessageStore#load, DLedgerCommitLog,
-MultiPathMappedFileQueue (RocketMQ 5.4.0)
+Opening a store only lists directories. What a store may be besides an orderly directory is here, too:
 
-A commitlog that goes on beside DLedger's entries: two different logs with the same addresses.
+* A commitlog that goes on beside DLedger's entries. A broker that is started without enableDLegerCommitLog after it ran
+  with it appends to its old commitlog again, whose next file has the name of DLedger's first one. The entries stay
+  where they are, and no setting reads both (`overlap_at`).
+* Files with wrong names: the first record of a log file says where the file starts (`place_of_log_file`).
+* A running broker that deletes the oldest files of its log: the work is repeated without them, as if they had expired
+  before (`while_files_expire`).
+* Entries that nobody knows. A new version of RocketMQ, or a plugin, may keep positions in the log in a directory of its
+  own, as 5.5 does in consumequeue_rocksdb/. A store with such a directory is never clean, and nothing that its
+  positions depend on may be changed (`unknown_entries`).
 
-A broker that is started without enableDLegerCommitLog after it ran with it appends to its old commitlog again, whose
-next file has the name of DLedger's first one. DLedger's entries stay where they are, and no setting reads both.
-Source: DLedgerCommitLog#recover (dividedCommitlogOffset), CommitLog#asyncPutMessage (RocketMQ 4.9.7 to 5.4.0)
-
-Read the start offset of a log file from its first record, independently of the file's name.
-
-Work on a store whose log files expire meanwhile.
-
-A broker deletes the oldest files of its log. If such a file disappears, the work is repeated on the store without the
-oldest files, as if they had expired before.
-
-Names at the top of a store: what brokers create, what operators leave there, and what nobody knows.
-
-A new version of RocketMQ, or a plugin, may keep positions in the log in a directory of its own, as 5.5 does in
-consumequeue_rocksdb/. A store with such a directory is not fully understood: it is never clean, and nothing that its
-positions depend on may be changed.
-Source: StorePathConfigHelper, DefaultMessageStore, RocksDBConsumeQueueStore, TieredMessageStore, ReplicasManager
-(RocketMQ 4.3 to 5.5.1)
+Source: StorePathConfigHelper, DefaultMessageStore#load, MultiPathMappedFileQueue (RocketMQ 5.4.0); DLedgerCommitLog
+#recover (dividedCommitlogOffset), CommitLog#asyncPutMessage (4.9.7 to 5.4.0); RocksDBConsumeQueueStore,
+TieredMessageStore, ReplicasManager (names of entries, 4.3 to 5.5.1)
 """
 
 from __future__ import annotations

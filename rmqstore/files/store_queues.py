@@ -1,12 +1,8 @@
-"""The queues of a store: where they are, their kinds, directories and file sizes.
+"""The queues of a store: whether they are in files or in RocksDB, their directories, kinds and file sizes.
 
-Find the queues of a store: the directories and file sizes of each kind of queue, and stray entries among them.
+Only directories are listed.
 
-This only lists directories. Sources: StorePathConfigHelper, DefaultMessageStore#load (RocketMQ 5.4.0)
-
-Decide where the consume queues of a store are: in files, in a RocksDB, or in both, and in which directory.
-
-With storeType=defaultRocksDB it reads only the RocksDB, and files are left over from an earlier setting. With
+With storeType=defaultRocksDB a broker reads only the RocksDB, and files are left over from an earlier setting. With
 storeType=default and rocksdbCQDoubleWriteEnable=true it writes both, and uses the files for reads and queue offsets
 unless combineCQPreferCQType or combineAssignOffsetCQType choose the RocksDB. A broker keeps its configuration in JSON
 files with storeType=default, and in RocksDB directories with defaultRocksDB.
@@ -14,8 +10,9 @@ files with storeType=default, and in RocksDB directories with defaultRocksDB.
 The RocksDB is in consumequeue/, or since 5.5.0 in consumequeue_rocksdb/ with useSeparateStorePathForRocksdbCQ=true. A
 broker that uses one of them does not start if the other directory has a file CURRENT.
 
-Source: DefaultMessageStore and RocksDBMessageStore#createConsumeQueueStore, CombineConsumeQueueStore,
-RocksDBConsumeQueueStore#<init>, BrokerController#initializeMetadata (RocketMQ 5.4.0, 5.5.1)
+Source: StorePathConfigHelper, DefaultMessageStore#load; DefaultMessageStore and RocksDBMessageStore
+#createConsumeQueueStore, CombineConsumeQueueStore, RocksDBConsumeQueueStore#<init>, BrokerController
+#initializeMetadata (RocketMQ 5.4.0, 5.5.1)
 """
 
 from __future__ import annotations

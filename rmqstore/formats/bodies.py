@@ -1,12 +1,10 @@
-"""Bodies of messages: their compression, and the body of a batch record.
+"""Bodies of messages: their compression, and the messages in the body of a batch record.
 
-A body is compressed with zlib, LZ4 frame or ZSTD, as SYSFLAG says. The output of a decompression is bounded.
+A body is compressed with zlib, LZ4 frame or ZSTD, as SYSFLAG says. The output of a decompression is bounded. The body
+of a batch record (topics with queue.type=BatchCQ) has several messages of one queue, one after the other.
 
-Source: MessageSysFlag, CompressionType#findByValue, CompressorFactory (RocketMQ 5.4.0; types since 4.9.4).
-
-The body of a batch record (topics with queue.type=BatchCQ): several messages of one queue, one after the other.
-
-Source: MessageDecoder#encodeMessage, #decodeMessage, #decodeMessages (RocketMQ 5.0.0 to 5.5.1)
+Source: MessageSysFlag, CompressionType#findByValue, CompressorFactory (RocketMQ 5.4.0; types since 4.9.4);
+MessageDecoder#encodeMessage, #decodeMessage, #decodeMessages (RocketMQ 5.0.0 to 5.5.1)
 """
 
 from __future__ import annotations

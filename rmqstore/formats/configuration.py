@@ -1,17 +1,16 @@
 """The broker's configuration: JSON in fastjson's dialect, and rows in a RocksDB.
 
-Broken files are classified.
-
-Source: ConfigManager#load, RemotingSerializable#fromJson, MixAll#file2String. The readers of 4.9.7 (fastjson 1.2.69),
-5.1.4 (1.2.83), 5.4.0 (fastjson2 2.0.43) and 5.5.1 (2.0.63) were given about 2,700 texts as topics.json,
+`parse_config_text` says in which way a file is broken, and which readers accept it. The readers of 4.9.7 (fastjson
+1.2.69), 5.1.4 (1.2.83), 5.4.0 (fastjson2 2.0.43) and 5.5.1 (2.0.63) were given about 2,700 texts as topics.json,
 delayOffset.json and consumerOffset.json. All of them accept unquoted integer keys ({0:7}), single quotes, a comma
 before a closing brace, a comment before the first bracket, a byte order mark, and NUL bytes before and after the
-document. What only some of them accept is a `Syntax`.
-
-Reading takes linear time, limits the nesting depth and does not recurse.
+document. What only some of them accept is a `Syntax`. Parsing takes linear time, limits the nesting depth and does not
+recurse.
 
 In RocksDB, version 2 (config/rdb/, RocketMQ 5.3.2 and newer), all tables share the column family `default`; each key
-begins with the id of its table. Source: ConfigHelper#keyBufOf, #valueBufOf,
+begins with the id of its table.
+
+Source: ConfigManager#load, RemotingSerializable#fromJson, MixAll#file2String; ConfigHelper#keyBufOf, #valueBufOf,
 ConsumerOffsetManagerV2#keyOfConsumerOffset (RocketMQ 5.5.1)
 """
 

@@ -1,16 +1,15 @@
 """What dispatch and the broker's services read in a message.
 
+Dispatch: what becomes of one message, its place in a BatchCQ topic, and the light message queues that get it too. The
+versions differ in the light queues only; `FanOut` has their rules.
+Source: ConsumeQueue#putMessagePositionInfoWrapper, #multiDispatchLmqQueue, MultiDispatchUtils,
+CommitLog#checkMessageAndReturnSize (RocketMQ 4.9.7 to 5.5.1)
+
 Services: without the properties that a service needs, it never delivers a message. The timer, and a delay level of
 4.9, retry it forever and never reach the messages after it; a delay level of 5.x skips it. A transaction can be
 neither committed nor checked.
 Source: ScheduleMessageService#messageTimeup, TimerMessageStore#enqueue and #convertMessage,
 EndTransactionProcessor#endMessageTransaction, TransactionalMessageServiceImpl#fillOpRemoveMap (RocketMQ 4.9.7 to 5.4.0)
-
-Dispatch: what becomes of one message, its place in a BatchCQ topic, and the light message queues that get it too.
-
-The versions differ in the light queues only; `FanOut` has their rules.
-Source: ConsumeQueue#putMessagePositionInfoWrapper, #multiDispatchLmqQueue, MultiDispatchUtils,
-CommitLog#checkMessageAndReturnSize (RocketMQ 4.9.7 to 5.5.1)
 """
 
 from __future__ import annotations

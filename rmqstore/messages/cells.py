@@ -1,10 +1,8 @@
-"""Assemble lines of text for a whole chunk of records; with the C library, without a Python object per record.
+"""Texts as lines: whole chunks of records at once, without a Python object per record, and single values.
 
 A line is a sequence of parts. `TextRows` and `Spans` have a text per record; bytes are the same in every line.
 `assemble` computes the line ends from the lengths, and the C library then writes line by line. Without the library,
 every line is joined from Python bytes, which is slower.
-
-Single values as text, in JSON and in a cell of CSV.
 """
 
 from __future__ import annotations

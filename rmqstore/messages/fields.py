@@ -1,13 +1,8 @@
-"""Hosts, bodies and properties of a chunk as text.
+"""The fields of a chunk as text that need more than a number: hosts, message ids, bodies and properties.
 
-The hosts and offset message ids of all records of a chunk, as text.
-
-The bodies of a chunk, as stored or decompressed, and which of them are text.
-
-Render the properties of a chunk as JSON objects, and TAGS, KEYS and UNIQ_KEY as values, for JSON lines and for CSV.
-
-The C library leaves out unusual texts (escapes, broken grammar, invalid UTF-8, a repeated name). These are decoded one
-by one; without the library, all texts are.
+Bodies are taken as stored or decompressed. Properties become JSON objects, TAGS, KEYS and UNIQ_KEY single values, for
+JSON lines and for CSV. The C library leaves out unusual property texts (escapes, broken grammar, invalid UTF-8, a
+repeated name). These are decoded one by one; without the library, all texts are.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """Plans expiry: discards the log files that the broker's clean-up would delete, with their queue and index files.
 
 Like everything that a repair removes, the files are moved into the journal's quarantine; removing the journal frees the
-space.
+space. `expire` also forecasts when the clean-up deletes files again, and whether that is enough at the rate of the
+store's messages.
 Source: DefaultMessageStore.CleanCommitLogService, .CleanConsumeQueueService, IndexService#deleteExpiredFile, DLedger's
 CleanSpaceService (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2).
-
-It also forecasts when the clean-up deletes files again, and whether that is enough, at the rate of the store's
-messages.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The fields of a chunk's records as columns, gathered lazily from the raw bytes.
+"""The fields of a chunk's records as columns, gathered lazily from the raw bytes; which records repairs wrote.
 
-Find what repairs left in a chunk of records: fillers (`formats.message`) and mended messages.
+A repair leaves fillers (`formats.message`) and mended messages.
 """
 
 from __future__ import annotations

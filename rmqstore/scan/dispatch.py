@@ -1,10 +1,9 @@
 """Dispatch: which consume queue units a broker writes for a chunk of records, as columns.
 
-The pass of `verify`, the rebuild of queues and the import of messages use it.
+The pass of `verify`, the rebuild of queues and the import of messages use it. Queues (topic and queue id) are numbered
+from 0 in the order in which they occur.
 Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfoWrapper,
 BatchConsumeQueue#putMessagePositionInfoWrapper (RocketMQ 5.5.1)
-
-Map the records of a chunk to queues (topic and queue id), which are numbered from 0.
 """
 
 from __future__ import annotations

@@ -1,13 +1,11 @@
 """Check the property texts of a chunk: syntax, UTF-8, tags codes, and which records need individual treatment.
 
-All texts are examined at once, in C or as bit masks. Rare cases (malformed or non-ASCII texts, dispatch
-to light message queues) are handled one text at a time.
+All texts are examined at once, in C or as bit masks with one bit for each byte, in 64-bit words. Comparing all bytes
+with a value and packing the result into bits costs a tenth of finding the matching positions. The grammar (0x01 and
+0x02 alternate, starting with 0x01) then depends only on the parity of the number of separators before each separator,
+and a name is found by one of its letters at the right distance before a 0x01.
 
-Examine many texts at once as bit masks: one bit for each byte of a text, in 64-bit words.
-
-Comparing all bytes with a value and packing the result into bits costs a tenth of finding the matching positions. The
-grammar (0x01 and 0x02 alternate, starting with 0x01) then depends only on the parity of the number of separators before
-each separator, and a name is found by one of its letters at the right distance before a 0x01.
+Rare cases (malformed or non-ASCII texts, dispatch to light message queues) are handled one text at a time.
 """
 
 from __future__ import annotations

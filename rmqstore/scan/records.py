@@ -2,26 +2,19 @@
 
 A scan covers one file or a byte range of it. It reads the file in chunks that fit into the cache, and for each chunk
 walks the size fields, checks all frames at once, and computes the CRCs of the bodies. Damage ends a run, and the scan
-continues after it; bad bytes never raise an exception.
+continues after it; bad bytes never raise an exception. Three things look like something else:
 
-Detect a false BLANK, which does not really end its file.
-
-A broker trusts the magic of a BLANK and checks nothing else, so eight damaged bytes, or a page of 0xFF in DLedger data,
-can hide good records. The size in a real BLANK is exactly the number of bytes left in the file, and a broker writes one
-only if the next record does not fit into these.
-
-Recognise what DLedger 0.4 writes besides messages: entries without a message, and a BLANK at the start of a file.
-
-The whole entry header tells them from damage: position, sizes, the fields that are always 0, and the expected index and
-term. An entry of another type than NORMAL that contains a message is rejected: RocketMQ never writes one, so its magic
-is damaged.
-
-Detect what `writeWithoutMmap` leaves after the last record: the rest of a page, from a buffer that is used again.
-
-A broker with this setting encodes each message at the start of a shared buffer, and writes it together with the bytes
-that follow it in the buffer, up to the end of the page in the file. These are the ends of earlier, longer messages:
-no damage, and never a message; the next message overwrites them.
-Source: DefaultMappedFile#appendMessagesInner ("commitlog can contain dirty data at the end"), RocketMQ 5.5.1
+* A false BLANK, which does not end its file (`is_contradicted`). A broker trusts the magic of a BLANK and checks
+  nothing else, so eight damaged bytes, or a page of 0xFF in DLedger data, can hide good records. The size in a real
+  BLANK is exactly the number of bytes left in the file, and a broker writes one only if the next record does not fit.
+* What DLedger 0.4 writes besides messages (`entry_at`, `head_of_log`): entries without a message, and a BLANK at the
+  start of a file. The whole entry header tells them from damage: position, sizes, the fields that are always 0, and the
+  expected index and term. An entry of another type than NORMAL that contains a message has a damaged magic: RocketMQ
+  never writes one.
+* What `writeWithoutMmap` leaves after the last record (`are_remains`). A broker with this setting encodes each message
+  at the start of a shared buffer, and writes it with the bytes that follow it there, up to the end of the page in the
+  file. These are the ends of earlier, longer messages: no damage, and never a message; the next message overwrites
+  them. Source: DefaultMappedFile#appendMessagesInner ("commitlog can contain dirty data at the end"), RocketMQ 5.5.1
 """
 
 from __future__ import annotations

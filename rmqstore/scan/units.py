@@ -1,9 +1,8 @@
-"""Read fixed-size units as NumPy arrays: consume queue, DLedger index, timer log, index slots and units.
+"""Fixed-size units as NumPy arrays: those on disk, and those that consume queues should have for a chunk of messages.
 
-Only data extents are read (SEEK_DATA), so that a sparse DLedger index of 160 MB with 1 MB of data costs 1 MB. Skipped
-bytes are zero. Bad bytes never raise an exception; a file that is missing or unreadable has no units.
-
-Group message rows by queue, and build the consume queue units that they should have.
+On disk are consume queues, DLedger index, timer log, index slots and units. Only data extents are read (SEEK_DATA), so
+that a sparse DLedger index of 160 MB with 1 MB of data costs 1 MB. Skipped bytes are zero. Bad bytes never raise an
+exception; a file that is missing or unreadable has no units.
 """
 
 from __future__ import annotations

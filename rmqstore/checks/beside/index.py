@@ -1,10 +1,8 @@
-"""IX-*: the structure of every index file. `IndexCatalog` then compares the entries with the messages of the log.
+"""IX-*: the structure of every index file. CL-CONTRADICTED: messages that their own index entries contradict.
 
 In a sound file, each unit points to the newest earlier unit of its slot. So one pass in order, with the newest unit of
 every slot in memory, checks all chains at once. Only data extents are read, so a sparse file of 420 MB takes little
-time.
-
-CL-CONTRADICTED: a finding for every message that its own index entries contradict.
+time. `IndexCatalog` then compares the entries with the messages of the log.
 """
 
 from __future__ import annotations

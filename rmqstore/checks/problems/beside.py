@@ -1,4 +1,4 @@
-"""Rows of the table of problems, part 3.
+"""Rows of the table of problems: everything beside the log, the queues and the index.
 
 Directories (DIR), checkpoint (CK), configuration (CFG), timer (TM), rows in rocksdbstore/ (RDB), broker (BR).
 """

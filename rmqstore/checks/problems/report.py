@@ -1,7 +1,4 @@
-"""Finding and Report: the results of the checks, and their JSON (schema rmqstore.verify/1).
-
-The number of damaged messages, for the first line of a report: a start may leave all of them in the log.
-"""
+"""Finding and Report: the results of the checks, and their JSON (schema rmqstore.verify/1)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
-"""Compare simple consume queues with the log: missing units, units without a message, and the end of each queue.
+"""Compare simple consume queues with the log: missing units, units without a message, ends, extensions.
 
 The pass over the log has compared the messages with their units (`log/queue_parts.py`). This module checks the
 remaining units, and reports the messages without a unit. `rocksdb.py` has a subclass for queues in RocksDB.
 
-In an extension, units form a chain by their sizes, and addresses in consume queues point to units.
-
+The units of an extension form a chain by their sizes; addresses in a consume queue point to them.
 Source: ConsumeQueueExt#recover, #get (RocketMQ 5.4.0)
 """
 

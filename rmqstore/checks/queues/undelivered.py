@@ -1,6 +1,6 @@
-"""Messages that the next start would leave in the log without consume queue units, or with wrong queue offsets.
+"""Messages that consumers would not get after the next start, though they stay in the log.
 
-Also messages with units, which consumers do not get.
+They have no consume queue unit then, a unit at a wrong queue offset, or a unit that the broker cannot read.
 """
 
 from __future__ import annotations

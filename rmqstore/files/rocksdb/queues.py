@@ -1,17 +1,15 @@
 """Read consume queues from a RocksDB as if they were files: units of 20 bytes, addressed by queue offset.
 
-Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0).
-
-Which queues a broker writes to a RocksDB beside its queue files (double write).
-
-It writes all queues, or with selective double write only the messages of topics with the attribute message.type=LITE.
-With combineCQUseRocksdbForLmq, light queues (`%LMQ%…`) are in the RocksDB only. All other rows must equal the files.
+`WrittenRows` says which queues a broker writes to a RocksDB beside its queue files (double write): all of them, or with
+selective double write only the messages of topics with the attribute message.type=LITE. With
+combineCQUseRocksdbForLmq, light queues (`%LMQ%…`) are in the RocksDB only. All other rows must equal the files.
 
 A lite queue, `%LMQ%$PARENT$CHILD`, is deleted when it was not written for some time: its rows and its ends go, and its
-messages stay in the log. The next message of that name has queue offset 0 again.
+messages stay in the log. The next message of that name has queue offset 0 again (`was_deleted`).
 
-Source: CombineConsumeQueueStore#putMessagePositionInfoWrapper, #shouldDoubleWriteForTopic, RocksDBConsumeQueueStore
-#dispatchLMQ, AbstractLiteLifecycleManager#deleteLmq (RocketMQ 5.5.1)
+Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0); CombineConsumeQueueStore
+#putMessagePositionInfoWrapper, #shouldDoubleWriteForTopic, RocksDBConsumeQueueStore#dispatchLMQ,
+AbstractLiteLifecycleManager#deleteLmq (RocketMQ 5.5.1)
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""Rows of RocksDB databases: the broker's configuration, rocksdbstore/ and kvStore/.
+"""Rows of the RocksDB databases that are not queues: the broker's configuration, rocksdbstore/ and kvStore/.
 
-Read the broker's configuration from RocksDB, in the form of the JSON files.
+Configuration has the form of the JSON files (`stored_table`). rocksdbstore/ has rows of timed messages, half messages
+and the index, since 5.4.0. kvStore/ has the messages that POP consumers have received and not acknowledged.
 
 Source: RocksDBTopicConfigManager, RocksDBSubscriptionGroupManager, RocksDBConsumerOffsetManager and the managers of
-version 2 (RocketMQ 5.5.1)
-
-Read rocksdbstore/: the rows that brokers since 5.4.0 keep of timed messages, half messages and the index.
-
-Source: MessageRocksDBStorage (RocketMQ 5.4.0 and 5.5.1)
-
-Read kvStore/: the messages that POP consumers have received and not acknowledged (PopConsumerRocksdbStore).
+version 2 (RocketMQ 5.5.1); MessageRocksDBStorage (5.4.0 and 5.5.1); PopConsumerRocksdbStore (5.5.1)
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Removes obstacles to a start: moves stray, empty and foreign entries to quarantine, and corrects lengths of files.
+"""Removes obstacles to a start: quarantines stray, empty and foreign entries, corrects the names and lengths of files.
 
-Renames log files that have each other's names. Pure.
-
-The rest of a recovery is planned for the store with the new names: `store.moved` maps each file to its new path.
+Pure. The rest of a recovery is planned for the store with the new names: `store.moved` maps each file to its new path.
 """
 
 from __future__ import annotations

@@ -1,15 +1,14 @@
-"""Batches of steps: run, probe and undo them; the log of what they replace.
+"""Batches of steps: run, probe and undo them, and `undo.log`, the log of what they replace.
 
-Renames: files are found at any stage of the renames, and checked to be unchanged. The new names may form a cycle, so
-all files are set aside first, then each gets its name. Meanwhile their directory holds a name that is not an offset,
-so that no broker starts.
+The log has the bytes and metadata that each batch replaces, durable before the batch begins. A frame is a header and a
+payload. A batch is the META and before-image frames of its steps, closed by a READY frame. Bytes after the last READY
+are a batch that a crash interrupted before any of its steps had begun.
 
-Probes: the bytes on disk tell whether an in-place step is done, not done, or half done.
+A probe tells by the bytes on disk whether an in-place step is done, not done, or half done.
 
-`undo.log`: the bytes and metadata that each batch of steps replaces, durable before it begins.
-
-A frame is a header and a payload. A batch is the META and before-image frames of its steps, closed by a READY frame.
-Bytes after the last READY are a batch that a crash interrupted before any of its steps had begun.
+Renamed files are found at any stage of the renames, and checked to be unchanged. The new names may form a cycle, so all
+files are set aside first, then each gets its name. Meanwhile their directory holds a name that is not an offset, so
+that no broker starts.
 """
 
 from __future__ import annotations

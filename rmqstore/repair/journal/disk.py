@@ -1,8 +1,7 @@
 """All system calls with which `repair` changes a disk; no other module of it writes.
 
-Tests replace `Disk` by one that fails, tears a write or kills the process at a chosen call.
-
-The content of a step is kept in a temporary file, because it may not fit in memory.
+Tests replace `Disk` by one that fails, tears a write or kills the process at a chosen call. `Scratch` keeps the content
+of a step in a temporary file, because it may not fit in memory.
 """
 
 from __future__ import annotations

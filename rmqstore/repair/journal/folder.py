@@ -1,4 +1,4 @@
-"""The folder of one journal: its path, its state file, and its further folders next to other data paths.
+"""Where a journal and the files of its plan are: the folders of a journal, its state file, and the paths of the plan.
 
 STORE/.rmqstore/TIME/state        how far apply or undo is; replaced atomically
                      plan.json    the plan; large contents are in new/
@@ -9,7 +9,7 @@ STORE/.rmqstore/TIME/state        how far apply or undo is; replaced atomically
                      journal      only with --journal DIR: the path of the folder with everything else but new/ and
                                   quarantine/
 
-Maps the paths of a plan to files on this machine: links, file systems, and places for journal folders.
+Each other data path of the store, which may be on another file system, has such a folder for its own files.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What happens before the first change of a store: checks, and all new content in the journal.
 
-All new content of a plan is written to the journal's folders and fsynced before the store is changed. Creating a file
-is then a single rename, lazy content need not be produced again after a crash, and a failing source or a full disk is
-noticed while nothing has changed yet.
-
 The checks: the bytes are what the plan expects, files are writable, and there is space.
+
+All new content of a plan is written to the journal's folders and fsynced. Creating a file is then a single rename, lazy
+content need not be produced again after a crash, and a failing source or a full disk is noticed while nothing has
+changed yet.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Make a bundle: select the files of a store, convert each of them, and write archive and manifest.
 
-Write tar archives with sparse files (GNU sparse format 1.0 in PAX headers), which Python's tarfile can only read.
+Sparse files are stored as such (GNU sparse format 1.0 in PAX headers), which Python's tarfile can only read.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The small files of a store as rows: checkpoints, currterm, epochs, and the broker's JSON files.
-
-Summaries of a store's configuration for `info`: the broker's JSON files, and configuration in RocksDB.
-"""
+"""The small files of a store as rows: checkpoints, currterm, epochs, the broker's JSON files; for `info`, summaries."""
 
 from __future__ import annotations
 
