@@ -239,16 +239,21 @@ def verify(
 
     Errors: UsageError, NotReadable for the list of stores itself.
     """
+    options = replace(options or VerifyOptions(), ranges=True)
+    return _verify("verify", spark, store_refs(paths, config), options, progress, tasks or Tasks())
+
+
+def _verify(
+    job: str, spark: Any, refs: list[StoreRef], options: VerifyOptions, progress: Progress | None, tasks: Tasks
+) -> JobResult:
     started = time.monotonic()
-    refs = store_refs(paths, config)
-    tasks = tasks or Tasks()
-    options = replace(options or VerifyOptions(), jobs=1, progress=None, sink=None)
+    options = replace(options, jobs=1, progress=None, sink=None)
     small, big, lost = split_by_size(refs, tasks.whole_below)
     answers = each_whole(spark, small, partial(_verified, options=options), tasks.task_bytes)
     for ref in big:
         answers.append(_verified(ref, options, spark_mapper(spark, progress, tasks.task_bytes)))
     stores = _in_order([*(a for a, _ in answers), *lost], refs)
-    return finish(JobResult("verify", stores), started, (code for _, code in answers))
+    return finish(JobResult(job, stores), started, (code for _, code in answers))
 
 
 def _in_order(stores: list[dict[str, Any]], refs: list[StoreRef]) -> list[dict[str, Any]]:
@@ -256,14 +261,22 @@ def _in_order(stores: list[dict[str, Any]], refs: list[StoreRef]) -> list[dict[s
     return sorted(stores, key=lambda store: order[store["store"]])
 
 
-def crosscheck(spark: Any, paths: Paths, **how: Any) -> JobResult:
-    """Compare commitlog and consume queues: the CQ- and BCQ- findings of `verify`, with its arguments.
+def crosscheck(
+    spark: Any,
+    paths: Paths,
+    *,
+    config: Path | None = None,
+    options: VerifyOptions | None = None,
+    progress: Progress | None = None,
+    tasks: Tasks | None = None,
+) -> JobResult:
+    """Compare commitlog and consume queues: the CQ- and BCQ- findings of `verify`.
 
     Units are looked up by the queue offsets of the messages: a merge join without a shuffle. `crosscheck_rows` returns
     the differences as rows.
     """
-    result = verify(spark, paths, **how)
-    result.job = "crosscheck"
+    refs = store_refs(paths, config)
+    result = _verify("crosscheck", spark, refs, options or VerifyOptions(), progress, tasks or Tasks())
     code = 0
     for store in result.stores:
         if "error" in store:

@@ -59,7 +59,7 @@ WHOLE, SPLIT = 256 << 20, 0
 
 
 def local_report(store: Path) -> dict[str, Any]:
-    report = verify_here(open_store(store), VerifyOptions(jobs=1)).to_json()
+    report = verify_here(open_store(store), VerifyOptions(jobs=1, ranges=True)).to_json()
     return {k: v for k, v in report.items() if k not in ("schema", "seconds", "store")}
 
 
