@@ -117,9 +117,6 @@ def _local_export(store: Path, target: Path) -> Any:
 def _local_rebuild(store: Path, copy: Path, conf: Path) -> dict[str, str]:
     linked(store, copy, QUEUES)
     _command("rebuild", copy, "cq", "--apply", "-c", conf)
-    # Rebuild keeps a tags code, because it may be the only trace of damaged properties. The Spark job reads the log
-    # only, so these tags codes have to be repaired before the comparison.
-    _command("recover", copy, "--only", "CQ-WRONG-TAG", "--apply", "-c", conf)
     found = _tree(copy)
     shutil.rmtree(copy)
     return found

@@ -148,7 +148,7 @@ def _start_leaves_gaps(case: Recovery) -> bool:
     """
     store, verified = case.store, case.verified
     parts = {name: p for name, p in verified.logs.queues.items() if p.missing and p.messages}
-    known = (name for name in parts if known_topic(verified.logs, name[0]))
+    known = (name for name in parts if known_topic(verified.logs.topics, name[0]))
     parts = {name: parts[name] for name in known if not store.reads_rows(name[0])}
     if not parts:
         return False

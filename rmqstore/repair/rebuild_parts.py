@@ -66,9 +66,7 @@ def plan_rebuild(
             Text("--storage converts all consume queues"), Text("use it with cq, without --topic and --queue")
         )
     draft = PlanBuilder(store)
-    evidence = Evidence(store, verified, mends_end=False)
-    proved = FramedRecords(evidence).solve()
-    views = [proved.view(r, reach(evidence, r), draft) for r in results]
+    proved, views = proved_log(draft, verified)
     if storage is not None:
         from rmqstore.repair.rebuild.storage import plan_storage
 
@@ -107,6 +105,13 @@ def plan_rebuild(
     if not verified.report.clean:
         draft.facts["stays"] = unrebuilt_problems(CQ if part == ROWS_BESIDE else part, verified.report, draft)
     return draft.plan(data_roots(store))
+
+
+def proved_log(draft: PlanBuilder, verified: Verified) -> tuple[FramedRecords, list[RepairedLog]]:
+    """Return what the rest of the store proves about damaged records, and the logs with these records as they were."""
+    evidence = Evidence(draft.store, verified, mends_end=False)
+    proved = FramedRecords(evidence).solve()
+    return proved, [proved.view(log, reach(evidence, log), draft) for log in verified.results]
 
 
 def _refuse_unknown(part: str) -> None:

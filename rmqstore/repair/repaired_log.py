@@ -58,9 +58,7 @@ def without(spans: Iterable[Span], holes: Iterable[Span]) -> list[Span]:
     holes = list(holes)
     out: list[Span] = []
     for start, stop in spans:
-        for low, high in holes:
-            if high <= start or low >= stop:
-                continue
+        for low, high in overlapping(holes, start, stop):
             if start < low:
                 out.append((start, low))
             start = max(start, high)
@@ -149,6 +147,13 @@ class RepairedLog:
     def differs(self, start: int, stop: int) -> bool:
         """Return whether a step writes a byte in [start, stop) (global offsets), or whether its original is known."""
         return meets((start, stop), self._covered)
+
+    def unrepaired(self) -> list[Span]:
+        """Return the bytes up to the end that are not part of a record, and that no step and no original writes."""
+        tiling = self.result.tiling
+        bad = [(run.start, run.stop) for run in tiling if run.kind is not Kind.RECORDS]
+        missing = (tiling.stop, self.end)  # the last files
+        return without(within([*bad, missing], 0, self.end), self._covered)
 
     def chunks(self, files: Sequence[MappedFile] | None = None, start: int = 0) -> Iterator[Columns]:
         """Yield the records that begin at or after `start` (global offset), in address order.

@@ -12,9 +12,9 @@ import json
 import os
 import pickle
 import time
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,53 +23,47 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.disk import create_file, make_directories, replace_file
 from rmqstore.backup.snapshot_store import LOG_ONLY
-from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.queue_parts import QueuePart
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
-from rmqstore.files.store import QueueKind, StoreKind
+from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
-from rmqstore.repair.rebuild.consume_queue import Extension, KeptCodes, QueueImage, plan_batch_queue, plan_queue
-from rmqstore.repair.rebuild.consume_queues import WHY, known_topic, queue_files, size_decision
-from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, UnitBuffer
-from rmqstore.repair.repaired_log import can_have_queues
+from rmqstore.repair.rebuild.consume_queues import (
+    LogFacts,
+    QueueUnits,
+    RebuildChoices,
+    plan_files_of_queue,
+    size_decision,
+)
+from rmqstore.repair.rebuild.unit_buffer import UnitBuffer
+from rmqstore.repair.rebuild_parts import proved_log
+from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
-from rmqstore.scan.tiling import Kind
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, spark_mapper, store_around
-from rmqstore.spark.sources import Source
+from rmqstore.spark.sources import Gatherer, Source, dispatched_schema, spark_schema
 from rmqstore.spark.views import load
-from rmqstore.texts import Text, many
+from rmqstore.texts import Text
 from rmqstore.views.stores import StoreRef, store_refs
 
 MARK = "rmqstore-rebuild.json"
 
 
 @dataclass(frozen=True, slots=True)
-class LogFacts:
-    """What the writer of a queue needs to know about the log. Units: bytes, global offsets.
+class StoreWork:
+    """What the writers of a store's queues need.
 
-    `ends`: (start, end of the last good record) of each log. `bad_starts`, `bad_stops`: spans in it that are not
-    records. `parts`: queues whose offsets restart, or that have single wrong offsets.
+    `ends`: start and end of each log (global offsets). `replaced`: offsets of the damaged records that other parts of
+    the store prove, `proved`: the units of their original records, as rows of `dispatched_schema`.
     """
 
     ref: StoreRef
     output: Path
-    batch: frozenset[str]
-    min_offset: int
-    ends: tuple[tuple[int, int], ...]
-    bad_starts: tuple[int, ...]
-    bad_stops: tuple[int, ...]
-    topics: frozenset[str] | None
-    parts: dict[Name, QueuePart]
-
-    def damaged(self, offset: int) -> bool:
-        """Return whether the byte at an offset of the log is damaged."""
-        i = bisect_right(self.bad_stops, offset)
-        return i < len(self.bad_stops) and self.bad_starts[i] <= offset
+    facts: LogFacts
+    ends: tuple[Span, ...]
+    replaced: tuple[int, ...]
+    proved: tuple[dict[str, Any], ...]
 
 
 def rebuild(
@@ -91,21 +85,21 @@ def rebuild(
     started = time.monotonic()
     refs = store_refs(paths, config)
     _check_output(output, refs)
-    facts: dict[str, LogFacts] = {}
+    work: dict[str, StoreWork] = {}
     stores: list[dict[str, Any]] = []
     for number, ref in enumerate(refs):
         target = output if len(refs) == 1 else output / f"{number:04d}"
         try:
-            facts[ref.label] = _facts(spark, ref, target, progress, split_size)
+            work[ref.label] = _examine(spark, ref, target, progress, split_size)
         except (RmqStoreError, OSError) as e:
             stores.append(lost_store(ref, e))
             continue
         entry = {"store": ref.label, "output": str(target), "queues": 0, "files": 0, "units": 0}
-        stores.append(entry | {"notes": _assumed(facts[ref.label])})
+        stores.append(entry | {"notes": _assumed(ref, work[ref.label].facts.batch_topics)})
     make_directories(output)
     replace_file(output / MARK, b'{"state": "unfinished"}\n')
     by_label = {s["store"]: s for s in stores}
-    for row in _write(spark, facts, output, progress, split_size) if facts else ():
+    for row in _write(spark, work, output, config, progress, split_size) if work else ():
         store = by_label[row["store"]]
         store["queues"] += 1 if row["files"] else 0
         store["files"] += row["files"]
@@ -115,10 +109,10 @@ def rebuild(
     return finish(JobResult("rebuild", stores, more={"output": str(output)}), started, [])
 
 
-def _assumed(facts: LogFacts) -> list[str]:
+def _assumed(ref: StoreRef, batch_topics: frozenset[str]) -> list[str]:
     """Return notes about file sizes that had to be assumed: the local command asks before it uses the default."""
-    store = facts.ref.open(LOG_ONLY)
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH) if facts.batch else (QueueKind.SIMPLE,)
+    store = ref.open(LOG_ONLY)
+    kinds = (QueueKind.SIMPLE, QueueKind.BATCH) if batch_topics else (QueueKind.SIMPLE,)
     return [note for kind in kinds if (note := size_decision(store, kind)) is not None]
 
 
@@ -137,13 +131,11 @@ def _check_output(output: Path, refs: list[StoreRef]) -> None:
         raise OutputExists(Text("{output} already exists", output=output))
 
 
-def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> LogFacts:
+def _examine(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, split_size: int | None) -> StoreWork:
     """Examine a store's log on executors. Errors: Refused for a log without a good message, and for RocksDB queues."""
     store = ref.open(LOG_ONLY)
-    options = VerifyOptions(jobs=1, keep=0, split_size=split_size)
-    verified: Verified = examine(store, options, spark_mapper(spark, progress))
-    results = verified.results
-    if not any(r.messages for r in results):
+    verified = examine(store, VerifyOptions(jobs=1, split_size=split_size), spark_mapper(spark, progress))
+    if not any(r.messages for r in verified.results):
         raise Refused(Text("the log has no good message from which to rebuild"), Text("run `rmqstore verify` on it"))
     if store.kind is StoreKind.ROCKSDB:
         raise Refused(
@@ -151,37 +143,63 @@ def _facts(spark: Any, ref: StoreRef, output: Path, progress: Progress | None, s
         )
     if any(store.reads_rows(topic) for topic, _ in verified.logs.queues):
         raise Refused(Text("light queues are in RocksDB"), Text("run `rmqstore rebuild STORE cq`, which writes them"))
-    bad = [r for x in results for r in x.tiling if r.kind is not Kind.RECORDS and r.start < x.wrote]
-    gaps = tuple(r.start for r in bad), tuple(r.stop for r in bad)
-    parts = {name: part for name, part in verified.logs.queues.items() if part.restarts or part.outliers}
-    ends = tuple((r.queue.start, r.wrote) for r in results)
-    topics = verified.logs.topics
-    return LogFacts(ref, output, verified.batch_topics, verified.logs.min_offset, ends, *gaps, topics, parts)
+    _, views = proved_log(PlanBuilder(store), verified)
+    return StoreWork(
+        ref,
+        output,
+        LogFacts.of(verified, views),
+        tuple((view.queue.start, view.end) for view in views),
+        tuple(at for view in views for at in view.originals),
+        tuple(_units_of_originals(ref, store, verified.batch_topics, views)),
+    )
+
+
+def _units_of_originals(
+    ref: StoreRef, store: Store, batch_topics: frozenset[str], views: Iterable[RepairedLog]
+) -> Iterator[dict[str, Any]]:
+    sink = Gatherer(ref.label)
+    dispatcher = Redispatch(store, sink, batch_topics)
+    for view in views:
+        for at, raw in view.originals.items():
+            for columns in view.records(at - view.body_offset, at + len(raw)):
+                dispatcher.columns(columns)
+    for batch in sink.take():
+        yield from batch.to_pylist()
 
 
 def _write(
-    spark: Any, facts: dict[str, LogFacts], output: Path, progress: Progress | None, split_size: int | None
+    spark: Any,
+    work: dict[str, StoreWork],
+    output: Path,
+    config: Path | None,
+    progress: Progress | None,
+    split_size: int | None,
 ) -> list[dict[str, Any]]:
     from pyspark.sql import functions as f
 
     spark.dataSource.register(QueueSink)
-    named = {label: str(one.ref.path) for label, one in facts.items()}
+    named = {label: str(one.ref.path) for label, one in work.items()}
     options = {"splitSize": str(split_size)} if split_size else {}
+    options |= {"config": str(config)} if config is not None else {}
     units = load(spark, "dispatched", named, **options)
-    inside = f.lit(False)
-    for label, one in facts.items():
+    inside, offset = f.lit(False), f.col("commitlog_offset")
+    for label, one in work.items():
         for start, end in one.ends:
-            offset = f.col("commitlog_offset")
-            inside = inside | ((f.col("store") == label) & (offset >= start) & (offset < end))
+            of_log = (f.col("store") == label) & (offset >= start) & (offset < end)
+            inside = inside | (of_log & ~offset.isin(*one.replaced))
     # a row without an offset for every queue on disk, so that queues without messages are planned too
-    on_disk = [(label, t, q) for label, one in facts.items() for t, q in sorted(_on_disk(one.ref))]
-    marks = spark.createDataFrame(on_disk, "store string, topic string, queue_id int")
-    frame = units.where(inside).unionByName(marks, allowMissingColumns=True)
+    more: list[dict[str, Any]] = [
+        {"store": label, "topic": topic, "queue_id": queue_id}
+        for label, one in work.items()
+        for topic, queue_id in sorted(_on_disk(one.ref))
+    ]
+    more += [row for one in work.values() for row in one.proved]
+    frame = units.where(inside).union(spark.createDataFrame(more, spark_schema(dispatched_schema())))
     key = ("store", "topic", "queue_id")
-    frame = frame.repartition(*key).sortWithinPartitions(*key, f.col("commitlog_offset").asc_nulls_first())
-    packed = base64.b64encode(pickle.dumps(facts)).decode("ascii")
+    frame = frame.repartition(*key).sortWithinPartitions(*key, offset.asc_nulls_first())
+    pickled = base64.b64encode(pickle.dumps(work)).decode("ascii")
     with Watch(spark, progress):
-        writer = frame.write.format(QueueSink.name()).mode("append").option("facts", packed)
+        writer = frame.write.format(QueueSink.name()).mode("append").option("work", pickled)
         writer.option("output", str(output)).save()
     return list(json.loads((output / MARK).read_text("utf-8"))["queues"])
 
@@ -210,19 +228,19 @@ class QueueSink(Source):
 
     def writer(self, schema: Any, overwrite: bool) -> DataSourceArrowWriter:
         settings = self.settings()
-        return QueueWriter(pickle.loads(base64.b64decode(settings["facts"])), Path(settings["output"]))
+        return QueueWriter(pickle.loads(base64.b64decode(settings["work"])), Path(settings["output"]))
 
 
 class QueueWriter(DataSourceArrowWriter):  # type: ignore[misc]
     """Writes queue files in executors, and the list of all queues in the driver."""
 
-    def __init__(self, facts: dict[str, LogFacts], output: Path) -> None:
-        self.facts = facts
+    def __init__(self, work: dict[str, StoreWork], output: Path) -> None:
+        self.work = work
         self.output = output
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Write the units of one task."""
-        return Written(write_queues(iterator, self.facts))
+        return Written(list(write_queues(iterator, self.work)))
 
     def commit(self, messages: list[Written | None]) -> None:
         """Save the counts of all tasks in the mark file."""
@@ -233,26 +251,17 @@ class QueueWriter(DataSourceArrowWriter):  # type: ignore[misc]
         """Keep the files that were written: another run replaces them."""
 
 
-def write_queues(batches: Iterator[Any], facts: dict[str, LogFacts]) -> list[dict[str, Any]]:
-    """Write the files of every queue in the rows, one queue after the other; return the counts of each."""
-    current: tuple[str, str, int] | None = None
-    queue: _QueueCollector | None = None
-    out: list[dict[str, Any]] = []
-    for batch in batches:
-        for key, rows in _groups(batch):
-            if key != current:
-                if queue is not None:
-                    out.append(queue.write())
-                current, queue = key, _QueueCollector(facts[key[0]], key)
-            assert queue is not None
-            queue.take(rows)
-    if queue is not None:
-        out.append(queue.write())
-    return out
+def write_queues(batches: Iterator[Any], work: Mapping[str, StoreWork]) -> Iterator[dict[str, Any]]:
+    """Write the files of every queue in the rows, one queue after the other; yield the counts of each."""
+    groups = (group for batch in batches for group in _groups(batch))
+    for label, of_store in itertools.groupby(groups, key=itemgetter(0)):
+        store = work[label].ref.open()
+        for name, of_queue in itertools.groupby(of_store, key=itemgetter(1)):
+            yield {"store": label} | _write_queue(work[label], store, name, (rows for _, _, rows in of_queue))
 
 
-def _groups(batch: Any) -> Iterator[tuple[tuple[str, str, int], Any]]:
-    """Yield adjacent rows of the same queue together, with the queue's key."""
+def _groups(batch: Any) -> Iterator[tuple[str, Name, Any]]:
+    """Yield the label of a store, a queue, and adjacent rows of this queue."""
     import pyarrow.compute as pc
 
     n = batch.num_rows
@@ -266,61 +275,32 @@ def _groups(batch: Any) -> Iterator[tuple[tuple[str, str, int], Any]]:
     for a, b in itertools.pairwise(starts):
         part = batch.slice(a, b - a)
         store, topic, queue_id = (part.column(name)[0].as_py() for name in ("store", "topic", "queue_id"))
-        yield (store, topic, queue_id), part
+        yield store, (topic, queue_id), part
 
 
-class _QueueCollector:
-    """Collects the units of one queue, then writes its files."""
+def _write_queue(work: StoreWork, store: Store, name: Name, parts: Iterable[Any]) -> dict[str, Any]:
+    """Plan a queue, write its files as the plan would leave them, and return its counts.
 
-    def __init__(self, facts: LogFacts, key: tuple[str, str, int]) -> None:
-        self.facts = facts
-        self.key = key
-        self.name: Name = (key[1], key[2])
-        self.spill = UnitBuffer(None, facts.parts)
-        self.units = 0
-
-    def take(self, rows: Any) -> None:
-        """Add rows in log order; a row without an offset only marks that the queue exists on disk."""
-        rows = rows.filter(rows.column("commitlog_offset").is_valid())
-        if not rows.num_rows:
-            return
-        self.units += rows.num_rows
-        if self.name[0] in self.facts.batch:
+    `parts`: its units in log order; a row without an offset only marks that the queue exists on disk.
+    """
+    buffer, count = UnitBuffer(None, work.facts.parts), 0
+    for part in parts:
+        rows = part.filter(part.column("commitlog_offset").is_valid())
+        count += rows.num_rows
+        if name[0] in work.facts.batch_topics:
             for row in rows.to_pylist():
                 values = (row["commitlog_offset"], row["size"], row["tags_code"], row["store_timestamp"])
-                self.spill.batch(self.name, BatchRow(*values, row["queue_offset"], row["batch_size"]))
-            return
-        names = ("queue_offset", "commitlog_offset", "size", "tags_code")
-        at, offset, size, tags = (rows.column(n).to_numpy(zero_copy_only=False).astype(np.int64) for n in names)
+                buffer.batch(name, BatchRow(*values, row["queue_offset"], row["batch_size"]))
+            continue
+        columns = ("queue_offset", "commitlog_offset", "size", "tags_code")
+        at, offset, size, tags = (rows.column(n).to_numpy(zero_copy_only=False).astype(np.int64) for n in columns)
         none = np.zeros(rows.num_rows, dtype=np.int64)
-        self.spill.rows([self.name], DispatchedRows(none, at, offset, size, tags, none))
-
-    def write(self) -> dict[str, Any]:
-        """Plan the queue, write its files as the plan would leave them, and return its counts."""
-        facts, (label, topic, queue_id) = self.facts, self.key
-        answer = {"store": label, "topic": topic, "queue_id": queue_id, "files": 0, "units": self.units, "notes": []}
-        if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
-            return answer
-        self.spill.flush()
-        units = self.spill.queues.get(self.name, BufferedUnits(self.spill.spill))
-        store = facts.ref.open()
-        kind = QueueKind.BATCH if topic in facts.batch else QueueKind.SIMPLE
-        files = queue_files(store, self.name, kind)
-        if not files.queue.files and not known_topic(Logs([], facts.topics), topic):
-            return answer
-        draft = PlanBuilder(store)
-        if kind is QueueKind.BATCH:
-            plan_batch_queue(draft, files, units.batches, facts.min_offset, WHY)
-        else:
-            extension = Extension.of(store, topic, queue_id)
-            delay = delay_levels(store).longest(queue_id + 1)
-            image = QueueImage(files, units, facts.min_offset, facts.damaged, KeptCodes(extension, delay))
-            plan_queue(draft, image, WHY)
-            if image.gaps:
-                gaps = Text("{label}: {count}: no message has these queue offsets")
-                answer["notes"] = [gaps.format(label=files.label, count=many(len(image.gaps), "gap"))]
-        answer["files"] = write_planned(draft, [f.path for f in files.queue.files], facts.output)
-        return answer
+        buffer.rows([name], DispatchedRows(none, at, offset, size, tags, none))
+    buffer.flush()
+    draft = PlanBuilder(store)
+    existing = plan_files_of_queue(QueueUnits(draft, work.facts, buffer, RebuildChoices(allow_gaps=True)), name)
+    files = write_planned(draft, [file.path for file in existing], work.output)
+    return {"topic": name[0], "queue_id": name[1], "files": files, "units": count, "notes": draft.notes}
 
 
 def write_planned(draft: PlanBuilder, existing: Iterable[Path], output: Path) -> int:

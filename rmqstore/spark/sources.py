@@ -531,7 +531,7 @@ def dispatched_schema() -> Any:
     )
 
 
-class _Gatherer:
+class Gatherer:
     """Turns the rows of a dispatcher into Arrow batches."""
 
     def __init__(self, label: str) -> None:
@@ -623,7 +623,7 @@ def read_dispatched(
     ref: StoreRef, batch: frozenset[str], pieces: Iterable[Piece], options: ScanOptions, skip: bool = False
 ) -> Iterator[Any]:
     """Yield batches of the units that the good records of some pieces need. Errors: as `reading.read_messages`."""
-    sink = _Gatherer(ref.label)
+    sink = Gatherer(ref.label)
     dispatcher = Redispatch(ref.open(), sink, batch)
     for piece in pieces:
         try:

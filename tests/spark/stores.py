@@ -28,13 +28,20 @@ def first_log_file(store: Path) -> Path:
 
 
 def damaged_copy(name: str, target: Path) -> Path:
-    """Copy a store with damage in its log (across borders of splits, and in a body) and in three consume queues."""
+    """Copy a store with damage in its log and in three consume queues.
+
+    The damage of the log crosses borders of splits, and is in a body and in two topics, which the units prove.
+    """
     store = copy_store(name, target)
-    log = first_log_file(store)
-    body = next(
-        r for r in local_rows(store) if r["file"] == log.name and r["offset"] > 12_000 and r["body_length"] > 50
-    )
+    log, rows = first_log_file(store), local_rows(store)
+    body = next(r for r in rows if r["file"] == log.name and r["offset"] > 12_000 and r["body_length"] > 50)
     damage.flip(log, body["offset"] - int(log.name) + HEAD.size + 20)
+    sent = [r for r in rows if r["topic"].startswith("Order")]
+    for row in (next(r for r in sent if r["offset"] > 50_000), sent[-20]):
+        part = next(f for queue, _ in open_store(store).logs if (f := queue.find(row["offset"])) is not None)
+        topic = row["topic"].encode()
+        at = part.path.read_bytes().index(bytes([len(topic)]) + topic, row["offset"] - part.start)
+        damage.flip(part.path, at + 1)
     damage.garble(log, 5000, 300, seed=3)
     damage.garble(log, 29_900, 1200, seed=4)
     for number, file in enumerate(sorted((store / "consumequeue").glob("*/0/0*"))[:3]):

@@ -31,7 +31,7 @@ from rmqstore.spark import jobs
 from rmqstore.spark.compare import compare
 from rmqstore.spark.export import STATE, ExportJob, _entry, export, segments_of
 from rmqstore.spark.output_files import Folder, PieceResult, move_files, write_partitions
-from rmqstore.spark.rebuild import LogFacts, _assumed, rebuild
+from rmqstore.spark.rebuild import _assumed, rebuild
 from rmqstore.spark.views import crosscheck_rows, load, sql
 from rmqstore.views.compare import compare as compare_here
 from rmqstore.views.dump.messages import Skipped
@@ -163,9 +163,8 @@ def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, 
 
 def test_a_rebuild_says_which_file_size_it_assumes(tmp_path: Path) -> None:
     gone, there = without_queues("5.4.0-killed", tmp_path, "gone"), unpack("5.4.0-killed")
-    facts = [LogFacts(StoreRef(path, "s"), tmp_path, frozenset(), 0, (), (), (), None, {}) for path in (gone, there)]
-    assert ["6,000,000 is assumed" in note for note in _assumed(facts[0])] == [True]
-    assert _assumed(facts[1]) == []
+    assert ["6,000,000 is assumed" in note for note in _assumed(StoreRef(gone, "s"), frozenset())] == [True]
+    assert _assumed(StoreRef(there, "s"), frozenset()) == []
 
 
 def spark_jobs(spark: Any) -> set[int]:

@@ -6,18 +6,18 @@ replace later ones; their units would remain and shift those of the entries that
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
-from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
@@ -33,10 +33,9 @@ from rmqstore.repair.rebuild.consume_queue import (
     plan_queue,
 )
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBuffer
-from rmqstore.repair.repaired_log import Redispatch, RepairedLog, can_have_queues
+from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span, can_have_queues, meets
 from rmqstore.repair.unrepaired import doubtful_tags
 from rmqstore.scan.dispatch import Name
-from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text
 
@@ -50,9 +49,9 @@ def parse_label(label: str) -> Name | None:
     return (topic, int(number)) if slash and topic and number.isdigit() else None
 
 
-def known_topic(logs: Logs, topic: str) -> bool:
-    """Return False for a deleted topic, whose queues are not created again."""
-    if logs.topics is None or topic in logs.topics:
+def known_topic(topics: frozenset[str] | None, topic: str) -> bool:
+    """Return False for a deleted topic, whose queues are not created again; `topics` as in `Logs`."""
+    if topics is None or topic in topics:
         return True
     return properties.is_system_topic(topic) or properties.is_lmq(topic)
 
@@ -120,53 +119,64 @@ class Odds(NamedTuple):
     before_gaps: int
 
 
-class LogUnits:
-    """The units that the messages of the repaired log have in `wanted` queues; None: in all queues.
+@dataclass(frozen=True, slots=True)
+class LogFacts:
+    """What a rebuild of queues needs to know about the repaired log besides the units of its messages.
 
-    `as_rows`: for a RocksDB, in which a row has a store time, and an inner batch has one row. The log is read once,
-    unless the verification has kept the units of all messages.
+    Offsets and ranges are global. `topics`: as in `Logs`. `lacks_topics`: with a new batch queue, no broker would
+    start. `unrepaired`: ranges that are damaged or missing. `codes`: the tags codes on disk of messages of which either
+    the TAGS or the unit are damaged, by offset. `parts`: queues with wrong or missing queue offsets. `corrected`:
+    records without a queue offset of their own that the plan corrects.
     """
 
-    def __init__(
-        self,
-        draft: PlanBuilder,
-        verified: Verified,
-        views: Sequence[RepairedLog],
-        wanted: frozenset[Name] | None,
-        choices: RebuildChoices,
-        *,
-        as_rows: bool = False,
-    ) -> None:
+    topics: frozenset[str] | None
+    batch_topics: frozenset[str]
+    lacks_topics: bool
+    min_offset: int
+    unrepaired: tuple[Span, ...]
+    codes: Mapping[int, int]
+    parts: Mapping[Name, QueuePart]
+    corrected: frozenset[int]
+
+    @staticmethod
+    def of(verified: Verified, views: Sequence[RepairedLog], *, rewrite_codes: bool = False) -> LogFacts:
+        """Collect them from a verification, and from the logs as the plan leaves them."""
+        logs = verified.logs
+        doubtful = {} if rewrite_codes else doubtful_tags(verified, views)
+        codes_of = {at: finding.facts["tags_code"] for at, finding in doubtful.items()}
+        parts = {n: p for n, p in logs.queues.items() if p.restarts or p.outliers or p.gaps or p.repeats}
+
+        def is_corrected(at: int) -> bool:
+            message = logs.record(at, MAX_RECORD)
+            stop = at + (message.size if message is not None else 1)
+            return any(view.differs(at, stop) for view in views)
+
+        homeless = (one.at for part in parts.values() for one in part.outliers if one.expected is None)
+        return LogFacts(
+            logs.topics,
+            verified.batch_topics,
+            codes.CFG_NO_TOPICS in verified.report.findings.counts,
+            logs.min_offset,
+            tuple(span for view in views for span in view.unrepaired()),
+            {at: code for at, code in codes_of.items() if isinstance(code, int)},
+            parts,
+            frozenset(at for at in homeless if is_corrected(at)),
+        )
+
+    def damaged(self, offset: int) -> bool:
+        """Return whether a byte of the log is damaged or missing, and no step repairs it."""
+        return meets((offset, offset + 1), self.unrepaired)
+
+
+class QueueUnits:
+    """Units of messages in a buffer, and what is known about their log."""
+
+    def __init__(self, draft: PlanBuilder, facts: LogFacts, buffer: UnitBuffer, choices: RebuildChoices) -> None:
         self.draft = draft
         self.store = draft.store
-        self.verified = verified
-        self.views = views
-        self.wanted = wanted
+        self.facts = facts
         self.choices = choices
-        self.logs = verified.logs
-        self.min_offset = self.logs.min_offset
-        kept = None if as_rows else self._kept()
-        spill = kept.spill if kept is not None else None
-        self._buffer = UnitBuffer(wanted, self.logs.queues, choices.limit, spill, times=as_rows)
-        if kept is not None:
-            self._buffer.take(kept)
-            for result in self.logs.results:
-                for name, rows in result.batches.items():
-                    self._buffer.take_batches(name, rows)
-        else:
-            dispatcher = Redispatch(self.store, self._buffer, () if as_rows else verified.batch_topics)
-            for view in views:
-                dispatcher.run(view)
-            self._buffer.flush()
-        doubtful = {} if choices.rewrite_codes else doubtful_tags(verified, views)
-        codes_of = {at: finding.facts["tags_code"] for at, finding in doubtful.items()}
-        self._codes = {at: code for at, code in codes_of.items() if isinstance(code, int)}
-
-    def _kept(self) -> KeptUnits | None:
-        """Return the units that the verification kept; None if the plan changes the log or messages get no unit."""
-        kept, limit = self.verified.units, self.choices.limit
-        same = limit is None and all(v.queue is v.result.queue and v.end >= v.result.wrote for v in self.views)
-        return kept if isinstance(kept, KeptUnits) and same else None
+        self._buffer = buffer
 
     @property
     def names(self) -> Collection[Name]:
@@ -183,17 +193,7 @@ class LogUnits:
 
     def kept_codes(self, name: Name, extension: Extension) -> KeptCodes:
         """Return what keeps its tags code in one queue."""
-        return KeptCodes(extension, delay_levels(self.store).longest(name[1] + 1), self._codes)
-
-    def damaged(self, offset: int) -> bool:
-        """Return whether a byte of the log is damaged or missing, and no step repairs it."""
-        for view in self.views:
-            run = view.result.tiling.find(offset)
-            if run is not None:
-                return offset < view.end and run.kind is not Kind.RECORDS and not view.differs(offset, offset + 1)
-            if view.result.tiling.stop <= offset < view.end:  # its last files are missing
-                return not view.differs(offset, offset + 1)
-        return False
+        return KeptCodes(extension, delay_levels(self.store).longest(name[1] + 1), self.facts.codes)
 
     # --- queue offsets without a message --------------------------------------------------------------------------
 
@@ -205,19 +205,13 @@ class LogUnits:
             code = codes.CQ_MISSING_UNIT if kept else codes.CQ_MISSING_QUEUE
             self.draft.strays[code] += len(image.strays)
         unread = image.units.total - sum(b - a for a, b in image.ranges)
-        part = self.logs.queues.get((image.files.topic, image.files.queue_id))
+        part = self.facts.parts.get((image.files.topic, image.files.queue_id))
         before_gaps = 0
         if part is not None:
-            unread += sum(one.expected is None and not self._is_corrected(one.at) for one in part.outliers)
+            unread += sum(one.expected is None and one.at not in self.facts.corrected for one in part.outliers)
             last_before = {gap.before for gap in part.gaps}
             before_gaps = sum(at in last_before for at, _ in part.repeats)
         return Odds(label, image.gaps, image.strays, unread, before_gaps)
-
-    def _is_corrected(self, at: int) -> bool:
-        """Return whether a step writes into the record at a global offset."""
-        message = self.logs.record(at, MAX_RECORD)
-        stop = at + (message.size if message is not None else 1)
-        return any(view.differs(at, stop) for view in self.views)
 
     def tell(self, odds: Odds) -> None:
         """Add notes and decisions for queue offsets without a message, and for impossible ones.
@@ -264,41 +258,93 @@ class LogUnits:
                 )
 
 
+class LogUnits(QueueUnits):
+    """The units that the messages of the repaired log have in `wanted` queues; None: in all queues.
+
+    `as_rows`: for a RocksDB, in which a row has a store time, and an inner batch has one row. The log is read once,
+    unless the verification has kept the units of all messages.
+    """
+
+    def __init__(
+        self,
+        draft: PlanBuilder,
+        verified: Verified,
+        views: Sequence[RepairedLog],
+        wanted: frozenset[Name] | None,
+        choices: RebuildChoices,
+        *,
+        as_rows: bool = False,
+    ) -> None:
+        self.verified = verified
+        self.views = views
+        self.wanted = wanted
+        self.logs = verified.logs
+        facts = LogFacts.of(verified, views, rewrite_codes=choices.rewrite_codes)
+        kept = None if as_rows or choices.limit is not None else self._kept()
+        spill = kept.spill if kept is not None else None
+        buffer = UnitBuffer(wanted, facts.parts, choices.limit, spill, times=as_rows)
+        super().__init__(draft, facts, buffer, choices)
+        if kept is not None:
+            buffer.take(kept)
+            for result in self.logs.results:
+                for name, rows in result.batches.items():
+                    buffer.take_batches(name, rows)
+        else:
+            dispatcher = Redispatch(self.store, buffer, () if as_rows else verified.batch_topics)
+            for view in views:
+                dispatcher.run(view)
+            buffer.flush()
+
+    def _kept(self) -> KeptUnits | None:
+        """Return the units that the verification kept; None if the plan changes the log."""
+        kept = self.verified.units
+        same = all(v.queue is v.result.queue and v.end >= v.result.wrote for v in self.views)
+        return kept if isinstance(kept, KeptUnits) and same else None
+
+
 def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> None:
     """Add the steps for the files of the queues in `names`; None: of the wanted queues that are in files."""
-    draft, store = units.draft, units.store
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-    on_disk = {(t, q) for kind in kinds for t, q, _ in store.queue_directories(kind)}  # a name may be damaged
+    store = units.store
     if names is None:
+        kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
+        on_disk = {(t, q) for kind in kinds for t, q, _ in store.queue_directories(kind)}
         known = units.wanted if units.wanted is not None else on_disk.union(units.names)
         names = sorted(name for name in known if not store.reads_rows(name[0]))
     for name in names:
-        if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]) and name not in on_disk:
-            continue
-        kind = QueueKind.BATCH if name[0] in units.verified.batch_topics else QueueKind.SIMPLE
-        files = queue_files(store, name, kind)
-        if draft.is_gone(files.queue.directories[0]) and files.queue.files:
-            continue  # its topic directory is in the tree of the other kind, and is moved away
-        if not files.queue.files and not (units.choices.deleted_too or known_topic(units.logs, name[0])):
-            continue
-        if kind is QueueKind.BATCH and not files.queue.files and _needs_topics(units, name[0]):
-            continue
-        before = len(draft.steps)
-        if kind is QueueKind.BATCH:
-            rows = units.of(name).batches
-            plan_batch_queue(draft, files, rows, units.min_offset, WHY)
-            if rows:
-                draft.ends[files.label] = max(row.base + row.count for row in rows) + units.later(name)
-        else:
-            _plan_simple(units, files)
-        converts = store.kind is StoreKind.ROCKSDB  # then the settings that the plan names have the size
-        if len(draft.steps) > before and not converts and (decision := size_decision(store, kind)) is not None:
-            draft.decisions.append(decision)
+        plan_files_of_queue(units, name)
 
 
-def _needs_topics(units: LogUnits, topic: str) -> bool:
+def plan_files_of_queue(units: QueueUnits, name: Name) -> Sequence[MappedFile]:
+    """Add the steps for the files of one queue; return its files of today."""
+    draft, store, (topic, queue_id) = units.draft, units.store, name
+    kind = QueueKind.BATCH if topic in units.facts.batch_topics else QueueKind.SIMPLE
+    files = queue_files(store, name, kind)
+    if files.queue.files:
+        if draft.is_gone(files.queue.directories[0]):
+            return []  # its topic directory is in the tree of the other kind, and is moved away
+    else:
+        possible = can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id)  # a name may be damaged
+        if not possible or not (units.choices.deleted_too or known_topic(units.facts.topics, topic)):
+            return []
+        if kind is QueueKind.BATCH and _needs_topics(units, topic):
+            return []
+    before = len(draft.steps)
+    if kind is QueueKind.BATCH:
+        rows = units.of(name).batches
+        plan_batch_queue(draft, files, rows, units.facts.min_offset, WHY)
+        if rows:
+            draft.ends[files.label] = max(row.base + row.count for row in rows) + units.later(name)
+    else:
+        _plan_simple(units, files)
+    converts = store.kind is StoreKind.ROCKSDB  # then the settings that the plan names have the size
+    if len(draft.steps) > before and not converts and (decision := size_decision(store, kind)) is not None:
+        draft.decisions.append(decision)
+    return files.queue.files
+
+
+def _needs_topics(units: QueueUnits, topic: str) -> bool:
     """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json; note it."""
-    if codes.CFG_NO_TOPICS not in units.verified.report.findings.counts:
+    if not units.facts.lacks_topics:
         return False
     units.draft.notes.append(
         Text(
@@ -309,13 +355,13 @@ def _needs_topics(units: LogUnits, topic: str) -> bool:
     return True
 
 
-def _plan_simple(units: LogUnits, files: ConsumeQueueFiles) -> None:
+def _plan_simple(units: QueueUnits, files: ConsumeQueueFiles) -> None:
     draft, name = units.draft, (files.topic, files.queue_id)
     before = len(draft.steps)
     gone = {f.path for f in files.queue.files if draft.path(f.path) in draft.gone}
     extension = Extension.of(units.store, *name)
     kept = units.kept_codes(name, extension)
-    image = QueueImage(files, units.of(name), units.min_offset, units.damaged, kept, gone)
+    image = QueueImage(files, units.of(name), units.facts.min_offset, units.facts.damaged, kept, gone)
     plan_queue(draft, image, WHY)
     extension.plan(draft, files)
     draft.ends[files.label] = image.high + units.later(name)

@@ -305,7 +305,7 @@ class RowsRebuild:
             return True
         if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
             return False
-        return self.units.choices.deleted_too or known_topic(self.logs, name[0])
+        return self.units.choices.deleted_too or known_topic(self.logs.topics, name[0])
 
     # --- one queue ------------------------------------------------------------------------------------------------
 
@@ -317,7 +317,7 @@ class RowsRebuild:
             rows.end_at(last.queue_offset + 1 if last is not None else 0)
         files = ConsumeQueueFiles(*name, QueueKind.SIMPLE, rows)
         units, codes = self.units, self.units.kept_codes(name, self.old.extension(self.store, name))
-        image = RowsImage(rows, files, units.of(name), units.min_offset, units.damaged, codes)
+        image = RowsImage(rows, files, units.of(name), units.facts.min_offset, units.facts.damaged, codes)
         if image.empty:
             return self._without_messages(name, image)
         if name[0] in self.verified.batch_topics:  # a row for an inner batch, at its first queue offset
@@ -375,7 +375,7 @@ class RowsRebuild:
             return True
         if least is None or least.queue_offset == low.queue_offset:
             return False  # a broker determines a missing minimum itself
-        return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.units.min_offset
+        return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.units.facts.min_offset
 
     def _put_bound(self, name: Name, bound: str, value: Bound) -> None:
         key = OffsetKey(_topic(name), "min" if bound == "min" else "max", name[1] & 0xFFFFFFFF).build()
