@@ -425,7 +425,7 @@ def layout_of(store: Store) -> StoreLayout:
     """
     settings = {key: value for key, value in store.config.given.items() if key in DEFAULTS}
     for kind, key in SIZE_KEY.items():
-        if (size := store.queue_file_size(kind)) is not None:
+        if (size := store.known_queue_file_size(kind)) is not None:
             settings[key] = str(size)
     if store.logs:
         settings["mappedFileSizeCommitLog"] = str(store.logs[-1][0].file_size)

@@ -31,7 +31,7 @@ from rmqstore.brokers.queues import SimpleQueue
 from rmqstore.brokers.record import ParserSettings
 from rmqstore.brokers.rules import BrokerRules, Reput
 from rmqstore.brokers.walk import DroppedRecords, Exit, LogReader, Manner, Walk, start_file
-from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, BrokerConfig
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
@@ -115,8 +115,8 @@ class PlainStart:
             reads_rows_beside=self._reads_rows_beside,
             lmq=self.config.bool("enableLmq"),
             batch_topics=batch_topics(self.store),
-            simple_size=self.store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
-            batch_size=self.store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
+            simple_size=self.store.queue_file_size(QueueKind.SIMPLE),
+            batch_size=self.store.queue_file_size(QueueKind.BATCH),
         )
 
     def with_known(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
@@ -251,7 +251,7 @@ class PlainStart:
         if not self.config.bool("enableConsumeQueueExt"):
             return None
         folder = self.store.root / "consumequeue_ext" / queue.parent.name / queue.name
-        size = self.store.queue_file_size(QueueKind.EXT) or self.config.int("mappedFileSizeConsumeQueueExt")
+        size = self.store.queue_file_size(QueueKind.EXT)
         loaded = load_directories([folder] if self.files.is_directory(folder) else [], size, self.rules, self.files)
         if self.clean_exit:  # after a crash, re-dispatch creates the deleted file again, even if no unit changes
             self.deleted.extend(loaded.deleted)

@@ -370,11 +370,15 @@ class StoreQueues:
         )
         return ConsumeQueueFiles(topic, queue_id, kind, queue)
 
-    def queue_file_size(self, kind: QueueKind) -> int | None:
-        """Return the file size (bytes) of all queues of a kind: configured, or inferred from all queues, or None.
+    def queue_file_size(self, kind: QueueKind) -> int:
+        """Return the file size (bytes) of all queues of a kind: configured, inferred from all queues, or the default.
 
         A broker uses one size for all queues of a kind, so a single damaged queue does not affect the result.
         """
+        return self.known_queue_file_size(kind) or _QUEUE_DEFAULT[kind]
+
+    def known_queue_file_size(self, kind: QueueKind) -> int | None:
+        """Return the file size of a kind; None if neither broker.conf nor the files show it."""
         if kind not in self._queue_sizes:
             self._queue_sizes[kind] = self._find_queue_file_size(kind)
         return self._queue_sizes[kind]

@@ -33,7 +33,6 @@ from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore, PlanStale
-from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile
@@ -461,8 +460,8 @@ def _options(store: Store, verified: Verified, migration: CommitLogMigration) ->
     slots, units = _index_sizes(store, verified)
     light = any(topic.startswith(LMQ_PREFIX) for topic, _, _ in store.queue_directories(QueueKind.SIMPLE))
     dispatch = DispatchOptions(
-        consume_queue_file_size=store.queue_file_size(QueueKind.SIMPLE) or CONSUME_QUEUE_FILE_SIZE,
-        batch_file_size=store.queue_file_size(QueueKind.BATCH) or BATCH_FILE_SIZE,
+        consume_queue_file_size=store.queue_file_size(QueueKind.SIMPLE),
+        batch_file_size=store.queue_file_size(QueueKind.BATCH),
         index=config.bool("messageIndexEnable"),
         tag_key=indexes_tags(store, verified.logs, [e.path for e in reversed(store.index_files)], slots),
         lmq=light or (config.bool("enableLmq") and config.bool("enableMultiDispatch")),

@@ -82,3 +82,11 @@ def test_a_forecast_says_when_the_size_of_the_files_is_only_assumed(store: Path)
         file.truncate(60_001)
     verdict = str(run_json("verify", str(store), exit_code=1)["verdict"])
     assert "(if mappedFileSizeCommitLog is 1,073,741,824, which the files do not tell" in verdict
+
+
+def test_queues_that_were_copied_without_their_zeros_state_no_size() -> None:
+    name = offset_to_file_name(0)
+    cut = [DirEntry(Path(str(queue)) / name, length, 0, False) for queue, length in enumerate((260, 300, 260, 280))]
+    assert infer_file_size(cut, 6_000_000, 20) == (6_000_000, "default")
+    whole = [DirEntry(Path(str(queue)) / name, 1_000, 0, False) for queue in range(4, 10)]
+    assert infer_file_size([*cut, *whole], 6_000_000, 20) == (1_000, "files")

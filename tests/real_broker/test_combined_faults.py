@@ -16,7 +16,7 @@ import re
 import shutil
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.config import only_in_backup
 from rmqstore.files.files import LOCAL
+from rmqstore.files.store import QueueKind, open_store
 from rmqstore.formats.properties import is_lmq
 from tests.command import run, run_json
 from tests.real_broker.combined_faults import break_at_once
+from tests.real_broker.operator_faults import break_by_hand
 from tests.real_broker.oracle import OracleResult
 from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
 from tests.real_broker.starts import compare_forecast
@@ -68,6 +70,17 @@ DISAGREED = (
     ("5.5.1-trans-rocksdb", 2982588357),
 )
 """Seeds with which the tool and the real broker once disagreed."""
+DISAGREED_BY_HAND = (
+    ("5.1.4-clean", 3753113900),
+    ("5.4.0-dledger-killed", 4172763284),
+    ("5.4.0-killed", 717305338),
+    ("5.4.0-pop", 4224349890),
+    ("5.4.0-rocksdb-double", 2614749732),
+    ("5.4.0-slave", 2227654929),
+    ("5.5.1-index-rocksdb", 376707696),
+    ("5.5.1-timer-rocksdb", 2295651738),
+    ("5.5.1-trans-rocksdb", 3674538692),
+)
 OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")
 
 _GAPS = re.compile(r"(\S+/\d+): no message in the log has queue offset ([\d, -]+)")
@@ -114,6 +127,12 @@ def test_combined_faults(name: str, tmp_path: Path, sounds: Sounds) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_faults_by_hand(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    _rounds(name, tmp_path, sounds, several_paths=False, break_it=break_by_hand)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL_PATHS)
 def test_combined_faults_of_a_log_in_several_directories(name: str, tmp_path: Path, sounds: Sounds) -> None:
     _rounds(name, tmp_path, sounds, several_paths=True)
@@ -122,7 +141,13 @@ def test_combined_faults_of_a_log_in_several_directories(name: str, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "seed"), DISAGREED)
 def test_faults_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
-    assert _round(name, seed, tmp_path, sounds, [], several_paths=False)
+    assert _round(name, seed, tmp_path, sounds, [])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), DISAGREED_BY_HAND)
+def test_faults_by_hand_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
+    assert _round(name, seed, tmp_path, sounds, [], break_it=break_by_hand)
 
 
 def test_damage_that_changes_nothing_is_drawn_again(tmp_path: Path) -> None:
@@ -135,7 +160,11 @@ def test_damage_that_changes_nothing_is_drawn_again(tmp_path: Path) -> None:
     ]
 
 
-def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool) -> None:
+Breaks = Callable[[Path, int], list[str]]
+"""Damages a store, the same for a given seed, and returns descriptions."""
+
+
+def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool, break_it: Breaks = break_at_once) -> None:
     given = os.environ.get(SEED_NAME)
     first = int(given) if given else random.SystemRandom().randrange(1 << 32)
     rounds = range(first, first + int(os.environ.get("RMQSTORE_ROUNDS", "1")))
@@ -144,7 +173,7 @@ def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool) -> 
         here = folder / str(seed)
         said: list[str] = []
         try:
-            repaired += _round(name, seed, here, sounds, said, several_paths=several_paths)
+            repaired += _round(name, seed, here, sounds, said, several_paths=several_paths, break_it=break_it)
         except Exception:  # noqa: BLE001  # a failed round does not end the others
             failures.append(f"{name}: {SEED_NAME}={seed}\n{said}\n{traceback.format_exc()}")
         shutil.rmtree(here, ignore_errors=True)
@@ -152,10 +181,19 @@ def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool) -> 
     assert not failures, "\n\n".join([f"{len(failures)} of {len(rounds)} rounds fail", *failures])
 
 
-def _round(name: str, seed: int, folder: Path, sounds: Sounds, said: list[str], *, several_paths: bool) -> bool:
+def _round(
+    name: str,
+    seed: int,
+    folder: Path,
+    sounds: Sounds,
+    said: list[str],
+    *,
+    several_paths: bool = False,
+    break_it: Breaks = break_at_once,
+) -> bool:
     """Break, forecast, repair, read and undo one store; return False if `recover` refused the repair."""
     store = copy_store(name, folder)
-    said += break_at_once(store, seed)
+    said += break_it(store, seed)
     one = _prepare(name, store, seed, said, folder, several_paths=several_paths)
     if not several_paths:  # the forecast is for the store as it is
         compare_forecast(name, store, meta(name).version, one.read(sounds, folder, abort=one.abort))
@@ -193,7 +231,7 @@ def _prepare(name: str, store: Path, seed: int, said: Sequence[str], folder: Pat
     if abort:
         (store / "abort").touch()
     if not several_paths:
-        configured = bool(seed // 2 % 2) or not any(store.glob("consumequeue/*/*/*"))  # which tells their file size
+        configured = bool(seed // 2 % 2) or open_store(store).known_queue_file_size(QueueKind.SIMPLE) is None
         conf = ("-c", str(write_broker_conf(name, store))) if configured else ()
         return Faulty(name, store, conf, said, abort)
     second = folder / "second"

@@ -81,7 +81,7 @@ QUICK = {
 # no queue file of a right length
 _DECISIONS = re.compile(
     r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record"
-    r"|no consume queue file is left to tell their size; .*"
+    r"|the consume queue files do not show their size; .*"
 )
 _NO_REPAIR = ("--accept-shift accepts that", "nothing says which of them the broker reads")
 

@@ -27,6 +27,8 @@ _LEAST = 10  # units that fit nothing, before all queues count as foreign
 NO_RECORD = Text("no record starts there")
 IN_A_BLANK = Text("the file ends there with a BLANK")
 ANOTHER_RECORD = Text("another record starts there")
+Name = tuple[str, int]
+"""A queue: topic, queue id."""
 
 
 class UnownedUnit(NamedTuple):
@@ -67,7 +69,8 @@ class Pointing:
     """Where the units of a store point: `fit` to their message, `loose` not.
 
     `nowhere`: number of units that point to no message, by start of the log file; `lost`: units that point into damage,
-    by start of the damage and by topic; `held`: findings that one finding about a file or all queues may replace.
+    by start of the damage and by topic; `held`: findings that one finding about a file or all queues may replace;
+    `moved`: queues whose directory has only units of one other queue, with that queue, None if it has its own units.
     """
 
     fit: int = 0
@@ -75,6 +78,7 @@ class Pointing:
     nowhere: Counter[int] = field(default_factory=Counter)
     lost: dict[int, Counter[str]] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
+    moved: dict[Name, Name | None] = field(default_factory=dict)
 
     def damaged(self, start: int, topic: str) -> None:
         """Count a unit of a topic that points into damage, except of light queues: they share messages of others."""
@@ -103,7 +107,8 @@ def rows(loose: Iterable[UnownedUnit]) -> Iterator[list[UnownedUnit]]:
 def are_of_another_queue(row: list[UnownedUnit], fit: int, known: bool) -> bool:
     """Whether consecutive units belong to another queue; otherwise, each of them may prove that its record is damaged.
 
-    `fit`: number of good units of the queue. `known`: topics.json has this topic, or does not have the other.
+    `fit`: number of good units of the queue. `known`: topics.json, or without it the log, has this topic, or does not
+    have the other.
     """
     if row[0].reason:
         return False
@@ -117,9 +122,6 @@ def row_facts(row: list[UnownedUnit]) -> dict[str, Fact]:
     if len(row) > 1:
         return facts | {"units": len(row), "commitlog_offset": one.offset, "last_offset": row[-1].offset}
     return facts | {"commitlog_offset": one.offset, "size": one.size, "tags_code": one.tags}
-
-
-Name = tuple[str, int]
 
 
 @dataclass(slots=True)

@@ -255,13 +255,20 @@ class QueueCheck:
         pointing.loose += len(self.loose)
         most_fit = len(self.loose) < 2 or len(self.loose) <= fit
         topics = self.logs.topics
+        if topics is None:
+            topics = frozenset(topic for topic, _ in self.logs.queues)
+        others = [one for one in self.loose if not one.reason]
+        owners = {(one.topic, one.queue_id) for one in others}
+        moved = not fit and len(owners) == 1 and len(others) > 1
+        if moved:
+            pointing.moved[self.files.topic, self.files.queue_id] = None if others[0].owned else owners.pop()
         for row in rows(self.loose):
             one, count = row[0], len(row)
-            known = topics is None or self.files.topic in topics or one.topic not in topics
+            known = self.files.topic in topics or one.topic not in topics
             if one.reason:
                 pointing.nowhere[one.file] += count
                 self._hold(codes.CQ_DANGLING_UNIT, row, {"reason": one.reason})
-            elif are_of_another_queue(row, fit, known):
+            elif moved or are_of_another_queue(row, fit, known):
                 about: dict[str, Fact] = {"right_queue": f"{one.topic}/{one.queue_id}", "has_its_own": one.owned}
                 self._hold(codes.CQ_OTHER_QUEUE, row, about)
             else:

@@ -57,36 +57,20 @@ def known_topic(topics: frozenset[str] | None, topic: str) -> bool:
 
 
 def size_decision(store: Store, kind: QueueKind) -> str | None:
-    """Return what to decide if the size of a queue's files is assumed: neither a file nor a broker.conf shows it.
+    """Return what to decide if the size of a queue's files is assumed: neither files nor a broker.conf show it.
 
     A broker whose log files have the default size is taken to have the default size of queue files too.
     """
-    if store.queue_file_size(kind) is not None or store.config.given:
+    if store.known_queue_file_size(kind) is not None or store.config.given:
         return None
     logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)
     if any(log is not None and log.size_from == "files" and log.file_size == COMMITLOG_FILE_SIZE for log in logs):
         return None
-    key = SIZE_KEY[kind]
     return Text(
-        "no consume queue file is left to tell their size; {size:,} is assumed ({key} in broker.conf)",
-        size=store.config.int(key),
-        key=key,
+        "the consume queue files do not show their size; {size:,} is assumed ({key} in broker.conf)",
+        size=store.queue_file_size(kind),
+        key=SIZE_KEY[kind],
     )
-
-
-def queue_files(store: Store, name: Name, kind: QueueKind) -> ConsumeQueueFiles:
-    """Return the files of one queue, which may have none yet; its file size is that of the other queues."""
-    files = store.consume_queue(name[0], name[1], kind)
-    size = store.queue_file_size(kind)
-    if not files.queue.files and size is None:
-        size = store.config.int(SIZE_KEY[kind])
-        files = ConsumeQueueFiles(
-            name[0],
-            name[1],
-            kind,
-            MappedFileQueue(files.queue.name, files.queue.directories, size, [], files.queue.odd),
-        )
-    return files
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,7 +302,7 @@ def plan_files_of_queue(units: QueueUnits, name: Name) -> Sequence[MappedFile]:
     """Add the steps for the files of one queue; return its files of today."""
     draft, store, (topic, queue_id) = units.draft, units.store, name
     kind = QueueKind.BATCH if topic in units.facts.batch_topics else QueueKind.SIMPLE
-    files = queue_files(store, name, kind)
+    files = store.consume_queue(*name, kind)
     if files.queue.files:
         if draft.is_gone(files.queue.directories[0]):
             return []  # its topic directory is in the tree of the other kind, and is moved away

@@ -53,7 +53,6 @@ from rmqstore.repair.rebuild.consume_queues import (
     RebuildChoices,
     parse_label,
     plan_queue_files,
-    queue_files,
     size_decision,
 )
 from rmqstore.repair.rebuild.rocksdb import replace_database
@@ -382,7 +381,7 @@ def _keep_end(draft: PlanBuilder, name: Name, end: int) -> None:
 
     Its last unit is that of an expired message, since a queue must not consist of pre-blanks.
     """
-    files = queue_files(draft.store, name, QueueKind.SIMPLE)
+    files = draft.store.consume_queue(*name)
     size = files.queue.file_size
     start = consumequeue.first_file(end - 1, size)
     count = end - start // UNIT

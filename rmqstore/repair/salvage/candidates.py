@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Name
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
@@ -54,7 +55,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.formats.services import batch_extent
 from rmqstore.repair.repaired_log import can_have_queues
-from rmqstore.repair.salvage.evidence import Evidence, Expected, Name, QueueSlot, key_of
+from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot, key_of
 from rmqstore.repair.salvage.places import Around, carries_crc
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.logs import Logs, Name
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
@@ -42,9 +42,6 @@ from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, many
-
-Name = tuple[str, int]
-"""A queue: topic, queue id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -573,9 +570,17 @@ class Evidence:
     # --- consume queues -------------------------------------------------------------------------------------------
 
     def simple_queues(self) -> Iterator[ConsumeQueueFiles]:
-        """Yield every queue except those of BatchCQ topics, from files, or from RocksDB as far as it is readable."""
+        """Yield every queue except those of BatchCQ topics, from files, or from RocksDB as far as it is readable.
+
+        A directory with the units of another queue is that queue, unless that one has units of its own.
+        """
         if self.store.kind is not StoreKind.ROCKSDB:
-            yield from self.store.consume_queues(QueueKind.SIMPLE)
+            moved, homes = self.logs.pointing.moved, self._homes
+            for files in self.store.consume_queues(QueueKind.SIMPLE):
+                name = files.topic, files.queue_id
+                owner = moved.get(name, None if name in homes else name)
+                if owner is not None:
+                    yield files._replace(topic=owner[0], queue_id=owner[1])
         elif self._database is not None:
             with suppress(CannotRead):
                 yield from self._database.seen()
@@ -597,7 +602,15 @@ class Evidence:
             return self._database.queue(topic, queue_id).unit(consumequeue.UNIT, number)
         if not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
             return None
-        return self.store.consume_queue(topic, queue_id).queue.unit(consumequeue.UNIT, number)
+        home = self._homes.get((topic, queue_id))
+        if home is None and (topic, queue_id) in self.logs.pointing.moved:
+            return None
+        return self.store.consume_queue(*(home or (topic, queue_id))).queue.unit(consumequeue.UNIT, number)
+
+    @cached_property
+    def _homes(self) -> dict[Name, Name]:
+        """The directories, by topic and queue id, where queues are whose units are in that of another one."""
+        return {owner: name for name, owner in self.logs.pointing.moved.items() if owner is not None}
 
     def ends_at(self, topic: str, queue_id: int, number: int) -> bool:
         """Return whether a queue ends for consumers at a queue offset that no message has.

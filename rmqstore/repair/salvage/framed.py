@@ -24,6 +24,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.queue_parts import QueuePart, Shifted
 from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes
@@ -44,7 +45,7 @@ from rmqstore.repair.salvage.candidates import (
     sound_ports,
     with_tags,
 )
-from rmqstore.repair.salvage.evidence import Between, Evidence, Name, QueueSlot, fits_queue
+from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue
 from rmqstore.repair.salvage.places import carries_crc, framed_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined, many

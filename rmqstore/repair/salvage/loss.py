@@ -17,6 +17,7 @@ import numpy as np
 
 from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.logs import Name
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
@@ -26,7 +27,7 @@ from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
-from rmqstore.repair.salvage.evidence import Evidence, Known, Name, OffsetRanges, QueueSlot
+from rmqstore.repair.salvage.evidence import Evidence, Known, OffsetRanges, QueueSlot
 from rmqstore.repair.salvage.layout import SpanLayout
 from rmqstore.repair.salvage.places import Damage, find_damage, framed_records
 from rmqstore.repair.salvage.solve import reach

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.logs import Name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
@@ -26,7 +27,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_note
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.plan.steps import Create, Span
 from rmqstore.repair.salvage.candidates import Restored
-from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, Name, QueueSlot, key_of
+from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
 from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, number_entries, place
