@@ -12,7 +12,6 @@ Source: DefaultMessageStore.CleanCommitLogService, DLedgerMmapFileStore.CleanSpa
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from enum import StrEnum
 from itertools import takewhile
 from typing import NamedTuple
 
+from rmqstore.formats.javatext import java_split, parse_int
 from rmqstore.texts import Text
 
 HOUR = 3_600_000
@@ -78,13 +78,11 @@ class RetentionRules:
 
         The broker stops at the part that matches, so later parts may be anything. Source: UtilAll#isItTimeToDo
         """
-        parts = self.delete_when.split(";")
-        while len(parts) > 1 and not parts[-1]:  # like Java's split
-            parts.pop()
-        for part in parts:
-            if not re.fullmatch(r"[+-]?[0-9]+", part):
+        for part in java_split(self.delete_when, ";"):
+            number = parse_int(part)
+            if number is None:
                 return None
-            if int(part) == hour:
+            if number == hour:
                 return True
         return False
 

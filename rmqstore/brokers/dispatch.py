@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqstore.brokers.forecast import DispatchThrows, QueueKey
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
-from rmqstore.brokers.queues import RecoveredFiles, SimpleQueue
+from rmqstore.brokers.queues import BatchQueue, RecoveredFiles, SimpleQueue
 from rmqstore.brokers.record import Checked
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.store import Store
@@ -32,9 +31,6 @@ from rmqstore.scan.kernels import I64, Bool, grouped
 from rmqstore.scan.properties import PARSED_NAMES
 from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
-
-if TYPE_CHECKING:
-    from rmqstore.brokers.queues import BatchQueue
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +110,6 @@ class Queues:
         size = self.settings.batch_size if batch else self.settings.simple_size
         mapped = SimulatedFiles(self.root / tree / topic / str(queue_id), size, files)
         if batch:
-            from rmqstore.brokers.queues import BatchQueue
-
             self.table[(topic, queue_id)] = BatchQueue(topic, queue_id, mapped)
         else:
             self.table[(topic, queue_id)] = simple = SimpleQueue(topic, queue_id, mapped, self.rules, self.recovered)
@@ -177,15 +171,13 @@ class Queues:
         queue = self.find(record.topic, record.queue_id)
         if self._stops(queue):
             return
-        if not isinstance(queue, SimpleQueue):
-            before = queue.dispatched
-            queue.put(record.physical_offset, record.size, record.base_offset, record.batch_size)
-            self.dispatched[record.topic] += queue.dispatched - before
-            return
         before = queue.dispatched
-        queue.put(record.physical_offset, record.size, record.queue_offset, misplaced=misplaced)
+        if isinstance(queue, SimpleQueue):
+            queue.put(record.physical_offset, record.size, record.queue_offset, misplaced=misplaced)
+        else:
+            queue.put(record.physical_offset, record.size, record.base_offset, record.batch_size)
         self.dispatched[record.topic] += queue.dispatched - before
-        if record.multi_dispatch is not None and self.settings.multi_dispatch:
+        if isinstance(queue, SimpleQueue) and record.multi_dispatch is not None and self.settings.multi_dispatch:
             self._fan_out(record, record.multi_dispatch)
 
     @cached_property

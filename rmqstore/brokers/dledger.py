@@ -20,9 +20,10 @@ import numpy as np
 from rmqstore.brokers.dispatch import DispatchCondition
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.log_files import FileBytes, Scanned
-from rmqstore.brokers.mapped_files import STRICT, Loaded, SimulatedFiles, load_directories, wrapped_long
+from rmqstore.brokers.mapped_files import STRICT, SimulatedFiles, load_directories, wrapped_long
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import BatchQueue
+from rmqstore.brokers.record import ParserSettings
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.brokers.walk import LogReader, Walk, by_checkpoint, head_store_time
 from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
@@ -65,14 +66,11 @@ class DLedgerState:
 class DLedgerRecovery:
     """One simulated recovery of a group directory; changes the given lists of files as the broker changes its own."""
 
-    def __init__(
-        self, files: Files, data: SimulatedFiles, index: SimulatedFiles, reader: LogReader, thorough: bool
-    ) -> None:
+    def __init__(self, files: Files, index: SimulatedFiles, reader: LogReader) -> None:
         self.files = files
-        self.data = data
+        self.data = reader.log
         self.index = index
         self.reader = reader
-        self.thorough = thorough
         self.state = DLedgerState()
 
     def run(self, directory: Path) -> DLedgerState:
@@ -84,12 +82,13 @@ class DLedgerRecovery:
         if not self.data.files:
             self.index.truncate_dirty_files(0)
             return self.state
-        number = self._first_file()
+        number = max(0, len(self.data.files) - 3)
+        while number > 0 and not self._first_entry_fits(number):
+            number -= 1
         self.state.start_file = number
         self.state.entries_end = self.data.files[number].start
         self._walk(number)
-        last = self.data.files[-1]
-        if last.start - self.state.process_offset > self.data.file_size:
+        if self.data.files[-1].start - self.state.process_offset > self.data.file_size:
             end = self.state.process_offset
             raise StartFails(
                 Text("DLedger's entries end at {end}, more than a file before the last one", end=end),
@@ -97,7 +96,9 @@ class DLedgerRecovery:
                 PROCESS_EXIT,
             )
         if self.state.end_index != -1:
-            self._check_last()
+            last = self.state.end_index
+            if last < 0:  # DLedgerMmapFileStore#get refuses it
+                raise StartFails(Text("the last DLedger entry has the number {last}", last=last), f"{last} should gt 0")
             self._revise_begin()
         self.data.truncate_dirty_files(self.state.process_offset)
         self.index.truncate_dirty_files(_index_at(self.state.end_index + 1))
@@ -116,13 +117,7 @@ class DLedgerRecovery:
                         f"check {what} file order failed {when} recovery",
                     )
 
-    # --- start file -----------------------------------------------------------------------------------------------
-
-    def _first_file(self) -> int:
-        number = max(0, len(self.data.files) - 3)
-        while number > 0 and not self._first_entry_fits(number):
-            number -= 1
-        return number
+    # --- index ----------------------------------------------------------------------------------------------------
 
     def _first_entry_fits(self, number: int) -> bool:
         file = self.data.files[number]
@@ -184,7 +179,7 @@ class DLedgerRecovery:
         """Advance `process_offset` through one file; return True at a BLANK, False if the walk ends."""
         file = self.data.files[number]
         at = 0
-        for run in self.reader.runs(number, 0, self.thorough or self.reader.tiling is None):
+        for run in self.reader.runs(number, 0, self.reader.thorough or self.reader.tiling is None):
             run_end = run.stop - file.start
             while at < run_end:
                 if run.kind is Kind.RECORDS and run.start - file.start == at:
@@ -321,12 +316,6 @@ class DLedgerRecovery:
 
     # --- afterwards -----------------------------------------------------------------------------------------------
 
-    def _check_last(self) -> None:
-        """Fail on a negative number of the last entry, which DLedgerMmapFileStore#get refuses."""
-        last = self.state.end_index
-        if last < 0:
-            raise StartFails(Text("the last DLedger entry has the number {last}", last=last), f"{last} should gt 0")
-
     def _revise_begin(self) -> None:
         """Delete index files that end below the first entry (DLedgerMmapFileStore#reviseLedgerBeginIndex)."""
         entry = parse_entry(self.data.read(self.data.files[0], dledger.ENTRY.size, 0))
@@ -334,8 +323,7 @@ class DLedgerRecovery:
             return
         self.state.begin_index = entry["index"]
         begin = _index_at(entry["index"])
-        old = [f for f in self.index.files if f.start + self.index.file_size <= begin]
-        self.index.forget(old)
+        self.index.forget([f for f in self.index.files if f.start + self.index.file_size <= begin])
 
     def _committed(self, directory: Path) -> None:
         """Set the committed index and position: the checkpoint's, limited to the last entry.
@@ -360,8 +348,7 @@ class DLedgerRecovery:
                 lacks.format(number=number, first=state.begin_index),
                 f"{number} should be gt {state.begin_index}, ledgerBeginIndex may be revised",
             )
-        rebuilt = state.index_rebuilt_from
-        if rebuilt is not None and number >= rebuilt:
+        if state.index_rebuilt_from is not None and number >= state.index_rebuilt_from:
             position = self._position_of(number)
         else:
             unit = self._index_unit(number)
@@ -419,19 +406,15 @@ class DLedgerStart(PlainStart):
         legacy = group is None or not group.data.files
         super().__init__(store, tiling if legacy else None, rules, config, options)
         self.group: DLedgerFiles | None = group
-        home = group.directory if group is not None else store.root / f"dledger-{wanted or 'n0'}"
-        self.home = home
+        self.home = home = group.directory if group is not None else store.root / f"dledger-{wanted or 'n0'}"
         size = group.data.file_size if group is not None and group.data.files else self.file_size
         self.data = SimulatedFiles(home / "data", size)
         index_size = group.index.file_size if group is not None else DLEDGER_INDEX_FILE_SIZE
         self.index = SimulatedFiles(home / "index", index_size)
+        self.more_files = (self.data, self.index)
         fits = group is not None and tiling is not None and tiling.start == group.data.start
         tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
-        scanned = Scanned(None if legacy else tiling, tiled)
-        body_offset = dledger.ENTRY.size
-        self.entries = LogReader(
-            self.data.files, size, rules, self.parser, scanned, thorough=self.thorough, body_offset=body_offset
-        )
+        self.entries = self._reader_of_entries(self.parser, Scanned(None if legacy else tiling, tiled))
         self.state = DLedgerState()
         self.divided = -1
         self._before_cut: dict[QueueKey, int] = {}
@@ -442,6 +425,10 @@ class DLedgerStart(PlainStart):
         self.entries.units = units
         self.unreadable_rows = unreadable_rows
         return self
+
+    def _reader_of_entries(self, parser: ParserSettings, scanned: Scanned) -> LogReader:
+        body_offset = dledger.ENTRY.size
+        return LogReader(self.data, self.rules, parser, scanned, thorough=self.thorough, body_offset=body_offset)
 
     # --- recover --------------------------------------------------------------------------------------------------
 
@@ -469,27 +456,22 @@ class DLedgerStart(PlainStart):
         directories = group.data.directories if group is not None else (self.home / "data",)
         for files, folders in ((self.data, directories), (self.index, (self.home / "index",))):
             loaded = load_directories(folders, files.file_size, STRICT, self.files)
-            self._refuse(loaded)
+            if (obstacle := loaded.obstacle) is not None:
+                # a wrong length ends the process, a wrong name only makes load() return false
+                code = LOAD_FALSE if "NumberFormatException" in obstacle.log_line else PROCESS_EXIT
+                raise StartFails(obstacle.reason_text(self.store.root), obstacle.log_line, code)
             files.files.extend(loaded.files)
-
-    def _refuse(self, loaded: Loaded) -> None:
-        """Fail on an obstacle: a wrong length ends the process, a wrong name only makes load() return false."""
-        if loaded.obstacle is None:
-            return
-        text = loaded.obstacle.reason_text(self.store.root)
-        code = LOAD_FALSE if "NumberFormatException" in loaded.obstacle.log_line else PROCESS_EXIT
-        raise StartFails(text, loaded.obstacle.log_line, code)
 
     def _recover_entries(self) -> None:
         max_cq = self.dispatch_from  # also where 5.5.0 and newer begin to dispatch: not what the queues contain
         names = [f.path.name for f in self.data.files]
-        self.state = DLedgerRecovery(self.files, self.data, self.index, self.entries, self.thorough).run(self.home)
+        self.state = DLedgerRecovery(self.files, self.index, self.entries).run(self.home)
         self.divided = self.data.files[0].start
         self.started_at = names[self.state.start_file]
         stop = self.data.max_offset()
         self.walk = Walk(self.state.entries_end, len(self.data.files) - 1, self.state.reason)
         self.lost = self.entries.losses(stop, self.data.files[-1].start)
-        self.entries.files = self.data.files
+        self.entries.files = self.data.files  # without those that the recovery deleted
         if self.state.index_rebuilt_from is not None:
             self.notes.append(
                 Text("the DLedger index is rewritten from entry {first} on", first=self.state.index_rebuilt_from)
@@ -504,11 +486,8 @@ class DLedgerStart(PlainStart):
         elif self.state.committed_pos <= 0:
             self.notes.append(Text("no committed index: nothing can be read until a leader commits"))
         elif self.state.committed_pos < stop:
-            self.notes.append(
-                Text(
-                    "entries from {start} on become readable when a leader commits them", start=self.state.committed_pos
-                )
-            )
+            words = Text("entries from {start} on become readable when a leader commits them")
+            self.notes.append(words.format(start=self.state.committed_pos))
         if self.clean_exit or not self.rules.dledger_abnormal:
             if max_cq >= stop and not self.rocksdb:
                 self.queues.truncate(stop)
@@ -516,29 +495,19 @@ class DLedgerStart(PlainStart):
         if self.rocksdb:
             return
         self.queues.keep_units()  # the truncation may remove units of the last walked log file
-        walked = self._abnormal_entries().walk(self._abnormal_start(), self.queues, DispatchCondition())
+        entries = self.entries
+        if self.rules.dledger_wants_duplicate_info:
+            entries = self._reader_of_entries(replace(self.parser, duplication=True), Scanned())
+        walked = entries.walk(self._abnormal_start(), self.queues, DispatchCondition())
         # DLedgerCommitLog#dledgerRecoverAbnormally adds message sizes without the 48 bytes of their headers
         short = self.data.files[walked.file].start + walked.sizes
         if max_cq >= short and (not self.rules.max_cq_after_dispatch or self.queues.max_address() >= short):
-            self._cut_too_early(short, stop)
+            self._before_cut = {
+                key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop
+            }
+            self.queues.truncate(short)
+            self._early_end = short
         self.queues.keep_units(False)
-
-    def _abnormal_entries(self) -> LogReader:
-        """Return the entries as abnormal recovery checks them."""
-        if not self.rules.dledger_wants_duplicate_info:
-            return self.entries
-        settings = replace(self.parser, duplication=True)
-        size, body_offset = self.data.file_size, dledger.ENTRY.size
-        unknown = Scanned(None, frozenset())
-        return LogReader(self.data.files, size, self.rules, settings, unknown, body_offset=body_offset)
-
-    def _cut_too_early(self, short: int, stop: int) -> None:
-        """Truncate the queues at `short`, where the broker wrongly assumes the end of the log; it is at `stop`."""
-        self._before_cut = {
-            key: q.files.max_offset() for key, q in self.queues.table.items() if q.max_physic_offset <= stop
-        }
-        self.queues.truncate(short)
-        self._early_end = short
 
     def _count_cut(self) -> None:
         """Count the truncated units of messages that stay in the log.
@@ -625,15 +594,10 @@ class DLedgerStart(PlainStart):
         self.data.last_for_append(self.divided)
         self.notes.append(Text("first DLedger file: {divided:020d}", divided=self.divided))
 
-    def _forecast(
-        self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None
-    ) -> StartForecast:
+    def _forecast(self, failure: StartFails | None = None) -> StartForecast:
         self._count_cut()
         self._count_skipped()
-        return super()._forecast(starts, reason, log_line, exit_code)
-
-    def _more_files(self) -> tuple[SimulatedFiles, ...]:
-        return (self.data, self.index)
+        return super()._forecast(failure)
 
     # --- start ----------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,10 @@ class StartFails(Exception):
         self.exit_code = exit_code
 
 
+class StartRefused(StartFails):
+    """The broker ends before load() begins or after it has succeeded; a load() that returns false is `StartFails`."""
+
+
 class DispatchThrows(StartFails):
     """The dispatch of the message at `offset` (of the log, bytes) throws: load() ends, or re-dispatch stays there."""
 

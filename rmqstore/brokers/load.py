@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT
-from rmqstore.brokers.mapped_files import Obstacle, java_long
+from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartRefused
+from rmqstore.brokers.mapped_files import Obstacle
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import BATCH_CQ, config_bytes, config_object, configured_types
@@ -39,6 +39,7 @@ from rmqstore.files.store_queues import (
 )
 from rmqstore.formats import index
 from rmqstore.formats.configuration import JsonReader
+from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.timer import snapshot_position, wheel_size
 from rmqstore.texts import Text
 
@@ -105,42 +106,26 @@ HIDDEN = Text(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class StartRefusal:
-    """Why a start ends before load(): the reason, the line in the broker's log, and the exit code of the process."""
-
-    reason: str
-    log_line: str
-    exit_code: int
-
-
-def refusal_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> StartRefusal | None:
-    """Return what makes the constructor of the message store fail, `lock` or the timer wheel; None if nothing does."""
+def check_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) -> None:
+    """Fail if the constructor of the message store does, because of `lock` or the timer wheel. Errors: StartRefused."""
     lock = store.top.get("lock")
     if lock is not None and lock.directory:
         code = PROCESS_EXIT if rules.shutdown_throws else LOAD_FALSE
-        return StartRefusal(Text("lock is a directory"), "java.io.FileNotFoundException: lock (Is a directory)", code)
+        raise StartRefused(Text("lock is a directory"), "java.io.FileNotFoundException: lock (Is a directory)", code)
     if not rules.timer_wheel or not config.bool("timerWheelEnable"):
-        return None
+        return
     name = _wheel_read(store, rules, config)
     wheel = store.top.get(name)
     if wheel is None:
-        return None
+        return
     if wheel.directory:
-        return StartRefusal(
-            Text("{name} is a directory", name=name),
-            f"java.io.FileNotFoundException: {name} (Is a directory)",
-            LOAD_FALSE,
-        )
+        line = f"java.io.FileNotFoundException: {name} (Is a directory)"
+        raise StartRefused(Text("{name} is a directory", name=name), line)
     if wheel.length not in (0, wheel_size()):
         code = LOAD_FALSE if rules.any_wheel_failure_is_caught else PROCESS_EXIT
         line = f"Timer wheel length:{wheel.length} != expected:{wheel_size()}"
-        return StartRefusal(
-            Text("{name} is {length:,} bytes long, not {size:,}", name=name, length=wheel.length, size=wheel_size()),
-            line,
-            code,
-        )
-    return None
+        words = Text("{name} is {length:,} bytes long, not {size:,}", name=name, length=wheel.length, size=wheel_size())
+        raise StartRefused(words, line, code)
 
 
 def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
@@ -169,7 +154,7 @@ def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
     """Load every index file in the order of names; `index_time` is the checkpoint's indexMsgTimestamp, in ms."""
     out = IndexLoad()
     for entry in store.index_entries:
-        if java_long(entry.path.name) is None:
+        if parse_long(entry.path.name) is None:
             continue  # the broker catches the NumberFormatException and skips the file
         if entry.directory or entry.special or entry.unreadable:
             text = f"load file {entry.path} error"
@@ -182,7 +167,6 @@ def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
 
 
 _FILES, _DATABASE = "default", ROCKSDB.lower()
-_NO_BATCH = "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.CombineConsumeQueueStore"
 _ILLEGAL = "java.lang.IllegalArgumentException: CombineConsumeQueue"
 
 
@@ -194,14 +178,6 @@ class QueueStores:
     both: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Why the broker does not start, and the line in its log."""
-
-    reason: str
-    log_line: str
-
-
 def database_directory(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
     """Return the directory in which the broker keeps the RocksDB of its consume queues."""
     if not rules.separate_rocksdb_queues:
@@ -211,16 +187,18 @@ def database_directory(store: Store, rules: BrokerRules, config: BrokerConfig) -
     return SEPARATE if config.bool(SEPARATE_KEY) else SHARED
 
 
-def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> Conflict | None:
-    """Return what makes the broker refuse its queue settings or directories; None if nothing does."""
-    wrong = _wrong_settings(rules, config) or _batch_queues(store) if stores.both else None
-    if wrong is not None or not (stores.rocksdb or stores.both) or not rules.separate_rocksdb_queues:
-        return wrong
+def check_queue_stores(store: Store, rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> None:
+    """Fail if the broker refuses its queue settings or directories. Errors: StartRefused."""
+    if stores.both:
+        _check_settings(rules, config)
+        _check_batch_queues(store)
+    if not (stores.rocksdb or stores.both) or not rules.separate_rocksdb_queues:
+        return
     own = database_directory(store, rules, config)
     other = SHARED if own == SEPARATE else SEPARATE
     if not is_current(store.files, store.root / other):
-        return None
-    return Conflict(
+        return
+    raise StartRefused(
         Text(
             "the consume queues belong in the RocksDB in {own}/, but {other}/ contains a RocksDB, too "
             "(useSeparateStorePathForRocksdbCQ)",
@@ -231,58 +209,53 @@ def conflict(store: Store, rules: BrokerRules, config: BrokerConfig, stores: Que
     )
 
 
-def _batch_queues(store: Store) -> Conflict | None:
-    """Return the conflict of a batch queue with queues in files and in RocksDB.
+def _check_batch_queues(store: Store) -> None:
+    """Fail on a batch queue beside queues in files and in RocksDB.
 
     Source: BatchConsumeQueue's constructor (RocketMQ 5.4.0 and 5.5.1, seen with both)
     """
-    found = next(iter(store.queue_directories(QueueKind.BATCH)), None)
-    if found is None:
-        return None
-    topic, queue_id, _ = found
-    reason = Text("the batch queue {topic}/{id} cannot be loaded beside a RocksDB of queues ({name})")
-    return Conflict(reason.format(topic=topic, id=queue_id, name=DOUBLE_WRITE), _NO_BATCH)
+    for topic, queue_id, _ in store.queue_directories(QueueKind.BATCH):
+        reason = Text("the batch queue {topic}/{id} cannot be loaded beside a RocksDB of queues ({name})")
+        line = "java.lang.ClassCastException: class org.apache.rocketmq.store.queue.CombineConsumeQueueStore"
+        raise StartRefused(reason.format(topic=topic, id=queue_id, name=DOUBLE_WRITE), line)
 
 
-def _wrong_settings(rules: BrokerRules, config: BrokerConfig) -> Conflict | None:
-    """Return what is wrong with the settings of queues in files and in RocksDB."""
+def _check_settings(rules: BrokerRules, config: BrokerConfig) -> None:
+    """Fail on wrong settings of queues in files and in RocksDB."""
     given = config.text("combineCQLoadingCQTypes") or f"{_FILES};{ROCKSDB}"
     loaded = {word.strip().lower() for word in given.split(";")} & {_FILES, _DATABASE}
     if not loaded:
-        return Conflict(
+        raise StartRefused(
             Text("combineCQLoadingCQTypes names no kind of queue"), "CombineConsumeQueueStore loadingCQTypes"
         )
     chosen = {}
     for key in ("combineAssignOffsetCQType", "combineCQPreferCQType"):
         chosen[key] = (config.text(key) or _FILES).lower()
         if chosen[key] not in loaded:
-            return Conflict(
-                Text("{key} names a kind of queue that combineCQLoadingCQTypes does not load", key=key), _ILLEGAL
-            )
+            words = Text("{key} names a kind of queue that combineCQLoadingCQTypes does not load", key=key)
+            raise StartRefused(words, _ILLEGAL)
     light = rules.double_write_needs_lmq and config.bool(LIGHT_IN_ROCKSDB)
     if light and _DATABASE not in loaded:
-        return Conflict(Text("combineCQUseRocksdbForLmq needs queues in RocksDB (combineCQLoadingCQTypes)"), _ILLEGAL)
+        words = Text("combineCQUseRocksdbForLmq needs queues in RocksDB (combineCQLoadingCQTypes)")
+        raise StartRefused(words, _ILLEGAL)
     selective = rules.selective_double_write and config.bool("rocksdbCQSelectiveDoubleWriteEnable")
     for key, on in (("combineCQUseRocksdbForLmq", light), ("rocksdbCQSelectiveDoubleWriteEnable", selective)):
         if on and chosen["combineAssignOffsetCQType"] != _FILES:
-            return Conflict(Text("{key} needs combineAssignOffsetCQType={files}", key=key, files=_FILES), _ILLEGAL)
+            words = Text("{key} needs combineAssignOffsetCQType={files}", key=key, files=_FILES)
+            raise StartRefused(words, _ILLEGAL)
     if selective and chosen["combineCQPreferCQType"] != _FILES:
-        return Conflict(
-            Text("rocksdbCQSelectiveDoubleWriteEnable needs combineCQPreferCQType={files}", files=_FILES), _ILLEGAL
-        )
-    return None
+        words = Text("rocksdbCQSelectiveDoubleWriteEnable needs combineCQPreferCQType={files}", files=_FILES)
+        raise StartRefused(words, _ILLEGAL)
 
 
-def refused_after_load(rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> Conflict | None:
-    """Return why a whole broker refuses to serve a store that has loaded; None if it does not.
+def check_after_load(rules: BrokerRules, config: BrokerConfig, stores: QueueStores) -> None:
+    """Fail if a whole broker refuses to serve a store that has loaded. Errors: StartRefused.
 
     Source: BrokerController#initialize, RocksDBLiteLifecycleManager#init (RocketMQ 5.5.1)
     """
-    if not (stores.both and config.bool(DOUBLE_WRITE)):  # inferred from the files, so that the settings are unknown
-        return None
-    if not rules.double_write_needs_lmq or config.bool(LIGHT_IN_ROCKSDB):
-        return None
-    return Conflict(
-        Text("rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq=true"),
-        "unexpected, rocksdbCQ is not ready for LMQ.",
-    )
+    configured = stores.both and config.bool(DOUBLE_WRITE)  # otherwise inferred from files: the settings are unknown
+    if configured and rules.double_write_needs_lmq and not config.bool(LIGHT_IN_ROCKSDB):
+        raise StartRefused(
+            Text("rocksdbCQDoubleWriteEnable needs combineCQUseRocksdbForLmq=true"),
+            "unexpected, rocksdbCQ is not ready for LMQ.",
+        )

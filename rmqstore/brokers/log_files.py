@@ -5,16 +5,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.brokers.dispatch import Queues
-from rmqstore.brokers.mapped_files import SimulatedFile
+from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size
 from rmqstore.brokers.rules import BrokerRules, PropertyCrc
-from rmqstore.files.files import OpenFile
+from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, NewerRecords
@@ -29,41 +28,23 @@ from rmqstore.texts import Text
 _BLOCK = 64 << 10
 
 
-class FileBytes:
+class FileBytes(SmallReads):
     """Reads `(size, position)` of one file through a 64-KiB buffer; short at the end, empty if it cannot be opened."""
 
     def __init__(self, file: SimulatedFile) -> None:
-        self._file: OpenFile | None = None
-        with contextlib.suppress(OSError):
-            self._file = file.files.open(file.path)
+        super().__init__(file)
         self._at = 0
         self._block = b""
 
     def __call__(self, size: int, at: int) -> bytes:
-        if size <= 0 or at < 0 or self._file is None:
+        if size <= 0:
             return b""
+        if size >= _BLOCK:
+            return self.pread(size, at)
         lo = at - self._at
-        if lo >= 0 and lo + size <= len(self._block):
-            return self._block[lo : lo + size]
-        try:
-            if size >= _BLOCK:
-                return self._file.read(size, at)
-            self._block = self._file.read(_BLOCK, at)
-        except OSError:
-            return b""
-        self._at = at
-        return self._block[:size]
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def __enter__(self) -> FileBytes:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        if lo < 0 or lo + size > len(self._block):
+            self._at, self._block, lo = at, self.pread(_BLOCK, at), 0
+        return self._block[lo : lo + size]
 
 
 _SEARCH = 4 << 20
@@ -85,8 +66,7 @@ class LogFiles:
 
     def __init__(
         self,
-        files: list[SimulatedFile],
-        file_size: int,
+        log: SimulatedFiles,
         rules: BrokerRules,
         settings: ParserSettings,
         scanned: Scanned,
@@ -94,8 +74,9 @@ class LogFiles:
         thorough: bool = True,
         body_offset: int = 0,
     ) -> None:
-        self.files = files
-        self.file_size = file_size
+        self.log = log
+        self.files = log.files
+        self.file_size = log.file_size
         self.rules = rules
         self.settings = settings
         self.tiling = scanned.tiling

@@ -5,18 +5,17 @@ Source: MappedFileQueue#load, #doLoad (RocketMQ 4.3.0 to 5.4.0).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from rmqstore.brokers.rules import LengthMismatch
-from rmqstore.files.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files, OpenFile
 from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
+from rmqstore.formats.javatext import parse_long
 from rmqstore.texts import Text
 
-_LONG = re.compile(r"[+-]?[0-9]{1,40}\Z")
 WRONG_LENGTH_TEXT = "length not matched message store config value, please check it manually"
 
 
@@ -50,6 +49,10 @@ class SimulatedFile:
     first_created: bool = False
     added: list[WrittenUnits] = field(default_factory=list)
     files: Files = LOCAL
+
+    def open(self) -> OpenFile:
+        """Open the file for reading. Errors: OSError."""
+        return self.files.open(self.path)
 
     def read_at(self, size: int, at: int) -> bytes:
         """Read up to `size` bytes at a position in the file; empty if the file is missing or unreadable."""
@@ -134,7 +137,7 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: LoadRul
                 return out
             out.obstacle = Obstacle(entry.path, _misfit(entry, file_size), WRONG_LENGTH_TEXT)
             return out
-        start = java_long(entry.path.name)
+        start = parse_long(entry.path.name)
         if start is None:
             text = f'java.lang.NumberFormatException: For input string: "{entry.path.name}"'
             out.obstacle = Obstacle(
@@ -153,21 +156,13 @@ def load_directories(directories: Iterable[Path], file_size: int, rules: LoadRul
 def _misfit(entry: DirEntry, file_size: int) -> Text:
     if entry.directory:
         return Text("stray directory {path}", path=entry.path)
-    if java_long(entry.path.name) is None:
+    if parse_long(entry.path.name) is None:
         return Text("stray file {path}", path=entry.path)
     one, several = (
         Text("{path} has {length} byte instead of {size}"),
         Text("{path} has {length} bytes instead of {size}"),
     )
     return (one if entry.length == 1 else several).format(path=entry.path, length=entry.length, size=file_size)
-
-
-def java_long(name: str) -> int | None:
-    """Parse as Long.parseLong does; None if it throws."""
-    if _LONG.match(name) is None:
-        return None
-    value = int(name)
-    return value if -(1 << 63) <= value < 1 << 63 else None
 
 
 def wrapped_long(value: int) -> int:

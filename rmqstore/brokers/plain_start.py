@@ -11,22 +11,30 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rmqstore.brokers.dispatch import DispatchCondition, DispatchSettings, Queues
-from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
+from rmqstore.brokers.forecast import (
+    LOAD_FALSE,
+    PROCESS_EXIT,
+    QueueKey,
+    StartFails,
+    StartForecast,
+    StartOptions,
+    StartRefused,
+)
 from rmqstore.brokers.load import (
     HIDDEN,
     QueueStores,
     batch_topics,
-    conflict,
+    check_after_load,
+    check_before_load,
+    check_queue_stores,
     database_directory,
     exit_without_store,
     load_index,
-    refusal_before_load,
-    refused_after_load,
     unreadable_after_load,
     unreadable_metadata,
 )
 from rmqstore.brokers.log_files import Scanned
-from rmqstore.brokers.mapped_files import Obstacle, SimulatedFiles, java_long, load_directories
+from rmqstore.brokers.mapped_files import Obstacle, SimulatedFiles, load_directories
 from rmqstore.brokers.queues import SimpleQueue
 from rmqstore.brokers.record import ParserSettings
 from rmqstore.brokers.rules import BrokerRules, Reput
@@ -35,6 +43,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
+from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
@@ -43,8 +52,6 @@ from rmqstore.texts import Text, many
 if TYPE_CHECKING:
     from rmqstore.brokers.rocksdb import RocksDBAtStart
 
-
-_NO_INDEX = "java.lang.IllegalMonitorStateException"
 _COMPLETE = 1 << 62  # larger than any offset
 
 
@@ -70,6 +77,8 @@ class PlainStart:
         self.commits_from: int | None = None
         self.outside_dledger = 0
         self.deleted: list[Path] = []
+        self.more_files: tuple[SimulatedFiles, ...] = ()
+        """Files besides the commitlog and the queues from which the start may delete."""
         self.clean_exit = not store.abort
         self.parser = ParserSettings(
             check_crc=config.bool("checkCRCOnRecover"),
@@ -83,7 +92,7 @@ class PlainStart:
         fits = queue is not None and tiling is not None and tiling.start == queue.start
         self.tiled = frozenset(f.path for f in queue.files) if queue is not None and fits else frozenset()
         scanned = Scanned(tiling, self.tiled)
-        self.reader = LogReader(self.log.files, self.file_size, rules, self.parser, scanned, thorough=self.thorough)
+        self.reader = LogReader(self.log, rules, self.parser, scanned, thorough=self.thorough)
         self.rocksdb = rules.rocksdb_queues and (
             config.given["storeType"] == "defaultRocksDB"
             if "storeType" in config.given
@@ -127,61 +136,63 @@ class PlainStart:
 
     def run(self) -> StartForecast:
         """Load, recover and start; return the forecast, at the latest when something stops the start."""
-        refusal = refusal_before_load(self.store, self.rules, self.config)
-        if refusal is not None:
-            return self._forecast(False, refusal.reason, refusal.log_line, refusal.exit_code)
-        if (clash := conflict(self.store, self.rules, self.config, self.kinds)) is not None:
-            return self._forecast(False, clash.reason, clash.log_line, LOAD_FALSE)
-        obstacle = self._load()
-        if obstacle is not None:
-            return self._refused(obstacle.reason_text(self.store.root), obstacle.log_line)
-        if (self.rocksdb or self.kinds.both) and (refused := self._open_rocksdb()) is not None:
-            return refused
+        try:
+            check_before_load(self.store, self.rules, self.config)
+            check_queue_stores(self.store, self.rules, self.config, self.kinds)
+            self._load_and_recover()
+            self._check_configuration()
+            self._compare_kinds()
+            if self.dispatch:
+                self._start()
+        except StartRefused as refusal:
+            return self._forecast(refusal)
+        except StartFails as failure:
+            if failure.exit_code == LOAD_FALSE:
+                failure.exit_code = exit_without_store(self.rules, self.config)
+                if failure.exit_code != LOAD_FALSE:
+                    self.notes.append(HIDDEN)
+            return self._forecast(failure)
+        return self._forecast()
+
+    def _load_and_recover(self) -> None:
+        self._stop_at(self._load())
+        if self.rocksdb or self.kinds.both:
+            self._open_rocksdb()
         index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp)
         self.deleted.extend(index.deleted)
-        try:
-            self._recover()
-        except StartFails as failure:
-            return self._refused(failure.reason, failure.log_line, failure.exit_code)
+        self._recover()
         if self.walk is not None and self.walk.fatal:
-            return self._refused(
+            raise StartFails(
                 Text("the record at {stop} claims more memory than the broker has", stop=self.walk.stop),
                 "java.lang.OutOfMemoryError",
                 PROCESS_EXIT,
             )
-        no_index = self._has_no_index_directory()
-        if no_index and self.queues.has_dispatched:
-            return self._refused(
-                Text("index is not a directory: the first message with a key ends the load"), _NO_INDEX
-            )
-        if no_index:
+        if self._has_no_index_directory():
+            if self.queues.has_dispatched:
+                raise StartFails(
+                    Text("index is not a directory: the first message with a key ends the load"),
+                    "java.lang.IllegalMonitorStateException",
+                )
             self.notes.append(Text("index is not a directory: dispatch ends at the next message with a key"))
-        if index.obstacle is not None:
-            if self.rules.index_failure_is_fatal:
-                return self._refused(index.obstacle.reason_text(self.store.root), index.obstacle.log_line)
+        if self.rules.index_failure_is_fatal:
+            self._stop_at(index.obstacle)
+        elif index.obstacle is not None:
             reason = index.obstacle.reason_text(self.store.root)
             self.notes.append(Text("{reason}: this file and the later ones are ignored", reason=reason))
-        if (stopped := self._stopped_after_load()) is not None:
-            return stopped
-        try:
-            self._compare_kinds()
-            if self.dispatch:
-                self._start()
-        except StartFails as failure:
-            return self._refused(failure.reason, failure.log_line, failure.exit_code)
-        return self._forecast(True)
 
-    def _stopped_after_load(self) -> StartForecast | None:
-        """Return the forecast if the broker refuses its configuration once the store has loaded, else None."""
-        broken = unreadable_metadata(self.store, self.rules) or self._unreadable_tables()
-        if broken is not None:
-            return self._refused(broken.reason_text(self.store.root), broken.log_line)
-        broken = unreadable_after_load(self.store, self.rules, self.config)
-        if broken is not None:
-            return self._forecast(False, broken.reason_text(self.store.root), broken.log_line, LOAD_FALSE)
-        if (clash := refused_after_load(self.rules, self.config, self.kinds)) is not None:
-            return self._forecast(False, clash.reason, clash.log_line, LOAD_FALSE)
-        return None
+    def _check_configuration(self) -> None:
+        """Fail if the broker refuses its configuration once the store has loaded."""
+        self._stop_at(unreadable_metadata(self.store, self.rules))
+        if self.rocksdb:
+            from rmqstore.brokers.rocksdb import unreadable_rocksdb_config
+
+            self._stop_at(unreadable_rocksdb_config(self.store))
+        self._stop_at(unreadable_after_load(self.store, self.rules, self.config), StartRefused)
+        check_after_load(self.rules, self.config, self.kinds)
+
+    def _stop_at(self, obstacle: Obstacle | None, kind: type[StartFails] = StartFails) -> None:
+        if obstacle is not None:
+            raise kind(obstacle.reason_text(self.store.root), obstacle.log_line)
 
     def _has_no_index_directory(self) -> bool:
         """Return whether the broker cannot create an index file: it then throws at each message that needs one.
@@ -226,8 +237,8 @@ class PlainStart:
             if not topic.directory:
                 continue
             for entry in self.files.list(topic.path):
-                queue_id = java_long(entry.path.name)
-                if queue_id is None or not -(1 << 31) <= queue_id < 1 << 31:
+                queue_id = parse_int(entry.path.name)
+                if queue_id is None:
                     continue
                 name = topic.path.name
                 if self.rules.batch_queues and (name in self.queues.settings.batch_topics) != batch:
@@ -373,21 +384,13 @@ class PlainStart:
             )
         return at & 0xFFFFFFFF
 
-    def _unreadable_tables(self) -> Obstacle | None:
-        """Return an unreadable configuration database, if the broker keeps its configuration in RocksDB."""
-        if not self.rocksdb:
-            return None
-        from rmqstore.brokers.rocksdb import unreadable_rocksdb_config
-
-        return unreadable_rocksdb_config(self.store)
-
     def _dispatched(self) -> int:
         """Return the end of the last message with RocksDB rows; if unknown, assume that the rows are complete."""
         dispatched = self.rows.dispatched if self.rows is not None else None
         return _COMPLETE if dispatched is None else dispatched
 
-    def _open_rocksdb(self) -> StartForecast | None:
-        """Open the RocksDB of the consume queues; return the forecast if that fails the load, else None."""
+    def _open_rocksdb(self) -> None:
+        """Open the RocksDB of the consume queues. Errors: StartFails if that fails the load."""
         from rmqstore.brokers.rocksdb import rocksdb_at_start
 
         known = self.unreadable_rows
@@ -395,10 +398,9 @@ class PlainStart:
         self.rows = rocksdb_at_start(self.store, name, rows=self.rocksdb and self.thorough and known is None)
         if self.rocksdb:
             self.unreadable_rows = self.rows.unreadable if known is None else known
-        if not self.rows.refusal:
-            return None
-        reason = Text("the RocksDB in {name}/: {refusal}", name=name, refusal=self.rows.refusal)
-        return self._refused(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
+        if self.rows.refusal:
+            reason = Text("the RocksDB in {name}/: {refusal}", name=name, refusal=self.rows.refusal)
+            raise StartFails(reason, "org.rocksdb.RocksDBException" if self.rocksdb else "postLoad Failed")
 
     def _no_log(self) -> None:
         """Delete the consume queues of a store without commitlog files, if the version does so."""
@@ -472,7 +474,9 @@ class PlainStart:
         return self.rules.reput is Reput.CQ_MAX or rechecks
 
     def _start(self) -> None:
-        if self.rules.batch_queues and not self.rocksdb and self._gets_a_role():
+        # a controller gives the broker its role: until then, every broker is a slave
+        gets_a_role = self.config.bool("enableControllerMode") and self.config.text("brokerRole").strip() == "SLAVE"
+        if self.rules.batch_queues and not self.rocksdb and gets_a_role:
             self._dispatch_unconfirmed()
         if not self._redispatches_from_queues or self.rocksdb:
             return
@@ -503,10 +507,6 @@ class PlainStart:
                 None,
             )
 
-    def _gets_a_role(self) -> bool:
-        """Return whether a controller gives the broker its role: until then, every broker is a slave."""
-        return self.config.bool("enableControllerMode") and self.config.text("brokerRole").strip() == "SLAVE"
-
     def _dispatch_unconfirmed(self) -> None:
         """Dispatch messages after the confirm offset, as the broker does once it has a role (#getConfirmOffset)."""
         end = self.log.max_offset()
@@ -516,27 +516,13 @@ class PlainStart:
             self.notes.append(words.format(begin=begin))
             self.reader.reput(begin, end, self.queues)
 
-    def _more_files(self) -> tuple[SimulatedFiles, ...]:
-        """Return further lists of files from which the start may delete."""
-        return ()
-
     # --- forecast -------------------------------------------------------------------------------------------------
 
-    def _refused(self, reason: str, log_line: str, exit_code: int | None = LOAD_FALSE) -> StartForecast:
-        if exit_code == LOAD_FALSE:
-            exit_code = exit_without_store(self.rules, self.config)
-            if exit_code != LOAD_FALSE:
-                self.notes.append(HIDDEN)
-        return self._forecast(False, reason, log_line, exit_code)
-
-    def _forecast(
-        self, starts: bool, reason: str | None = None, log_line: str | None = None, exit_code: int | None = None
-    ) -> StartForecast:
+    def _forecast(self, failure: StartFails | None = None) -> StartForecast:
+        starts = failure is None
         commitlog = {p for d in self.store.commitlog_directories for p in self.deleted if p.parent == d}
         others = [p for p in self.deleted if p not in commitlog]
-        for queue in self.queues:
-            others.extend(queue.files.deleted)
-        for files in self._more_files():
+        for files in (*(queue.files for queue in self.queues), *self.more_files):
             others.extend(files.deleted)
         made = {p for queue in self.queues for p in queue.files.created}
         if self.rocksdb:
@@ -551,9 +537,9 @@ class PlainStart:
             version=self.rules.version,
             evidence=self.rules.evidence,
             starts=starts,
-            reason=reason,
-            exit_code=exit_code,
-            log_line=log_line,
+            reason=failure.reason if failure is not None else None,
+            exit_code=failure.exit_code if failure is not None else None,
+            log_line=failure.log_line if failure is not None else None,
             clean_exit=self.clean_exit,
             start_file=self.started_at,
             commitlog_stop=self.walk.stop if self.walk is not None else None,

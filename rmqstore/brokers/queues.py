@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +24,16 @@ from rmqstore.brokers.forecast import StartFails
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles, WrittenUnits, java_divmod, wrapped_long
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.formats import consumequeue
-from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, PRE_BLANK_SIZE, UNIT_SIZE
 from rmqstore.scan.kernels import leading
 from rmqstore.texts import Text
 
-PRE_BLANK_SIZE = consumequeue.PRE_BLANK_SIZE
 _FIRST_BLOCK = 3276 * UNIT_SIZE
 _BLOCK = _FIRST_BLOCK * 16
 _LAST_UNIT = ((1 << 63) - 1) // UNIT_SIZE  # the positions of later units overflow
 
 Int64s = NDArray[np.int64]
+Offset = TypeVar("Offset", int, Int64s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class SimpleQueue:
         file = next((f for f in self.files.files if f.start <= at < f.start + self.files.file_size), None)
         return file is not None and self.unit_at(file, at - file.start)[0] == address
 
-    def _address(self, offset: int, size: int) -> int:
+    def _address(self, offset: Offset, size: Offset) -> Offset:
         """Return maxPhysicOffset after adding a unit: the end of its message (up to 4.4.0 its start)."""
         return offset if self.rules.cq_address_is_start else offset + size
 
@@ -237,8 +237,7 @@ class SimpleQueue:
 
         `misplaced`: its record has the PHYSICALOFFSET of another place, as in swapped log files.
         """
-        end = address if self.rules.cq_address_is_start else address + size
-        if end <= self.max_physic_offset:
+        if self._address(address, size) <= self.max_physic_offset:
             return
         expected = wrapped_long(queue_offset * UNIT_SIZE)
         file = self.files.last_for_append(expected)
@@ -269,7 +268,7 @@ class SimpleQueue:
 
     def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
         """Add the units of messages in log order; runs without gaps in one step, as `put` would one by one."""
-        end = address if self.rules.cq_address_is_start else address + size
+        end = self._address(address, size)
         i, n = 0, len(address)
         breaks = np.flatnonzero((np.diff(queue_offset) != 1) | (np.diff(address) <= 0)) + 1
         while i < n:

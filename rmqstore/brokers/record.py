@@ -6,11 +6,11 @@ Source: CommitLog#checkMessageAndReturnSize, MessageDecoder#string2messageProper
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from rmqstore.brokers.rules import BrokerRules, PropertyCrc
+from rmqstore.formats.javatext import java_split, parse_int, parse_long, parse_short
 from rmqstore.formats.message import (
     BLANK_MAGIC,
     CRC32_RESERVED_LEN,
@@ -23,7 +23,6 @@ from rmqstore.formats.message import (
 )
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, SCHEDULE_TOPIC
 
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_ARRAY = 0x7FFFFFFD  # the longest array that a Java VM allocates
 DEFAULT_HEAP = 8 << 30  # bin/runserver.sh gives a broker 8 GiB
 
@@ -167,7 +166,7 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
             if info is None or len(java_split(info, "_")) != 2:
                 return _fail("DupInfo in properties check failed")
         level = properties.get("DELAY")
-        if topic == SCHEDULE_TOPIC and level is not None and _parse(level, 32) is None:
+        if topic == SCHEDULE_TOPIC and level is not None and parse_int(level) is None:
             raise _JavaError("NumberFormatException: DELAY")
     if body and settings.check_crc and by_record_crc:
         reason = _wrong_property_crc(buffer.read, buffer.at, size, properties, rules)
@@ -195,7 +194,7 @@ def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) ->
     """Return the first queue offset and the number of messages in a record."""
     if not (rules.inner_batch and "INNER_NUM" in properties and "INNER_BASE" in properties):
         return queue_offset, 1
-    base, count = _parse(properties["INNER_BASE"], 64), _parse(properties["INNER_NUM"], 16)
+    base, count = parse_long(properties["INNER_BASE"]), parse_short(properties["INNER_NUM"])
     if base is None or count is None:
         raise _JavaError("NumberFormatException: INNER_BASE or INNER_NUM")
     return base, count
@@ -214,7 +213,9 @@ def _wrong_property_crc(read: ReadAt, end: int, size: int, properties: dict[str,
     if digits is not None:
         expected = 0
         for c in reversed(digits):
-            expected = _wrap32(expected * 10 + ord(c) - ord("0"))
+            expected = expected * 10 + ord(c) - ord("0") & 0xFFFFFFFF
+        if expected >= 1 << 31:
+            expected -= 1 << 32
     if expected < 0 or (expected == 0 and rules.property_crc is PropertyCrc.POSITIVE):
         return "failed to check message CRC, not found CRC in properties"
     start = end - size
@@ -241,24 +242,3 @@ def parse_properties(text: str, rules: BrokerRules) -> dict[str, str]:
         if len(entry) >= 3 and 0 < at < len(entry) - 1:
             out[entry[:at]] = entry[at + 1 :]
     return out
-
-
-def java_split(text: str, separator: str) -> list[str]:
-    """Split as String#split does: without empty parts at the end."""
-    parts = text.split(separator)
-    while len(parts) > 1 and not parts[-1]:
-        parts.pop()
-    return parts if parts != [""] or not text else []
-
-
-def _parse(text: str, bits: int) -> int | None:
-    """Parse as Integer.parseInt, Long.parseLong and Short.parseShort do; None if they throw."""
-    if _INTEGER.match(text) is None or len(text) > 40:
-        return None
-    value = int(text)
-    return value if -(1 << (bits - 1)) <= value < 1 << (bits - 1) else None
-
-
-def _wrap32(value: int) -> int:
-    value &= 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from rmqstore.brokers.forecast import QueueKey, StartForecast, StartOptions
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import RecoveredFiles
-from rmqstore.brokers.rules import rules_for, writer_of
+from rmqstore.brokers.rules import BrokerRules, rules_for, writer_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
-
-if TYPE_CHECKING:
-    from rmqstore.brokers.rules import BrokerRules
 
 
 def simulate_start(
@@ -74,7 +71,7 @@ class Starts:
         found = next((forecast for asked, forecast in self._known if asked.are_those_of(rules)), None)
         if found is None:
             asked = _AskedRules(rules)
-            found = self._sharing(self._simulate(cast("BrokerRules", asked)))
+            found = self._sharing(self._simulate(cast(BrokerRules, asked)))
             self._known.append((asked, found))
         return replace(found, version=rules.version, evidence=rules.evidence)
 

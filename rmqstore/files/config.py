@@ -339,20 +339,29 @@ BATCH_CQ, SIMPLE_CQ = "BatchCQ", "SimpleCQ"
 
 def configured_types(files: Files, root: Path) -> dict[str, str] | None:
     """Return `queue.type` of every topic that a broker loads from `root`; None without a usable topics.json or .bak."""
-    return loaded_config(files, root, "topics.json", lambda table: types_of(table) or {})
+    topics = _topics(files, root)
+    return None if topics is None else _types(topics)
+
+
+def _topics(files: Files, root: Path) -> dict[str, JsonValue] | None:
+    """Return the table of topics that a broker loads from `root`; None without a usable topics.json or .bak."""
+    return loaded_config(files, root, "topics.json", lambda table: _topics_in(table) or {})
+
+
+def _topics_in(table: Mapping[str, JsonValue]) -> dict[str, JsonValue] | None:
+    topics = table.get("topicConfigTable")
+    return topics if isinstance(topics, dict) else None
 
 
 def types_of(table: Mapping[str, JsonValue] | None) -> dict[str, str] | None:
     """Return `queue.type` of every topic in the parsed topics.json; None if it has no table of topics."""
-    topics = table.get("topicConfigTable") if table is not None else None
-    if not isinstance(topics, dict):
-        return None
-    return {topic: _type_of(config) for topic, config in topics.items()}
+    topics = _topics_in(table) if table is not None else None
+    return None if topics is None else _types(topics)
 
 
-def _type_of(config: JsonValue) -> str:
-    kind = _attribute(config, "queue.type")
-    return kind if isinstance(kind, str) else SIMPLE_CQ
+def _types(topics: Mapping[str, JsonValue]) -> dict[str, str]:
+    kinds = {topic: _attribute(config, "queue.type") for topic, config in topics.items()}
+    return {topic: kind if isinstance(kind, str) else SIMPLE_CQ for topic, kind in kinds.items()}
 
 
 def _attribute(config: JsonValue, name: str) -> JsonValue:
@@ -365,16 +374,12 @@ def queue_numbers(files: Files, root: Path) -> dict[str, int] | None:
 
     Source: TopicConfig#writeQueueNums, #readQueueNums (RocketMQ 5.4.0)
     """
-    return loaded_config(files, root, "topics.json", _queue_numbers)
-
-
-def _queue_numbers(table: Mapping[str, JsonValue]) -> dict[str, int]:
-    topics = table.get("topicConfigTable")
-    rows = topics.items() if isinstance(topics, dict) else ()
-    keys = ("writeQueueNums", "readQueueNums")
+    topics, keys = _topics(files, root), ("writeQueueNums", "readQueueNums")
+    if topics is None:
+        return None
     return {
         topic: max((n for key in keys if isinstance(n := config.get(key), int)), default=0)
-        for topic, config in rows
+        for topic, config in topics.items()
         if isinstance(config, dict)
     }
 
@@ -384,14 +389,8 @@ def lite_topics(files: Files, root: Path) -> frozenset[str]:
 
     Source: TopicConfig#getTopicMessageType (RocketMQ 5.5.1)
     """
-    found = loaded_config(files, root, "topics.json", _lite_topics)
-    return found if found is not None else frozenset()
-
-
-def _lite_topics(table: Mapping[str, JsonValue]) -> frozenset[str]:
-    topics = table.get("topicConfigTable")
-    rows = topics.items() if isinstance(topics, dict) else ()
-    return frozenset(topic for topic, config in rows if _attribute(config, "message.type") == "LITE")
+    topics = _topics(files, root) or {}
+    return frozenset(topic for topic, config in topics.items() if _attribute(config, "message.type") == "LITE")
 
 
 def topics_with_attributes(files: Files, root: Path) -> int:
@@ -400,13 +399,8 @@ def topics_with_attributes(files: Files, root: Path) -> int:
     A broker before 5.0.0 ignores them, and leaves them out when it writes topics.json.
     Source: TopicConfig#attributes (RocketMQ 5.1.4), which 4.9.7 does not have
     """
-    return loaded_config(files, root, "topics.json", _with_attributes) or 0
-
-
-def _with_attributes(table: Mapping[str, JsonValue]) -> int:
-    topics = table.get("topicConfigTable")
-    rows = topics.values() if isinstance(topics, dict) else ()
-    attributes = (config.get("attributes") for config in rows if isinstance(config, dict))
+    configs = (_topics(files, root) or {}).values()
+    attributes = (config.get("attributes") for config in configs if isinstance(config, dict))
     return sum(isinstance(one, dict) and bool(one.keys() - {"queue.type"}) for one in attributes)
 
 

@@ -7,14 +7,13 @@ Source: IndexService#<init>, IndexFile#<init> (RocketMQ 4.3 to 5.4.0): all files
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from rmqstore.files.files import Files
-from rmqstore.files.mapped_file_queue import DirEntry
 from rmqstore.files.store import Store
-from rmqstore.formats import index
 from rmqstore.formats.index import (
     DEFAULT_SLOTS,
     DEFAULT_UNITS,
@@ -31,14 +30,14 @@ from rmqstore.formats.index import (
 
 def index_header(files: Files, path: Path) -> dict[str, int] | None:
     """Read the header of an index file; None if the file does not contain all of it."""
-    raw = files.read_at(path, index.HEADER.size, 0)
-    return index.HEADER.parse(raw) if len(raw) == index.HEADER.size else None
+    raw = files.read_at(path, HEADER.size, 0)
+    return HEADER.parse(raw) if len(raw) == HEADER.size else None
 
 
 def index_unit(files: Files, path: Path, slots: int, number: int) -> dict[str, Any] | None:
     """Read one unit by its number; None if the file does not contain all of it."""
-    raw = files.read_at(path, index.UNIT.size, index.unit_at(number, slots))
-    return index.UNIT.unpack(raw) if len(raw) == index.UNIT.size else None
+    raw = files.read_at(path, UNIT.size, unit_at(number, slots))
+    return UNIT.unpack(raw) if len(raw) == UNIT.size else None
 
 
 def index_chain(
@@ -55,13 +54,13 @@ def index_chain(
     except OSError:
         return
     try:
-        slot = file.read(index.SLOT.size, index.slot_at(index.slot_of(key_hash, slots)))
+        slot = file.read(SLOT.size, slot_at(slot_of(key_hash, slots)))
         number = int.from_bytes(slot, "big", signed=True)
         while 0 < number < units:
-            raw = file.read(index.UNIT.size, index.unit_at(number, slots))
-            if len(raw) < index.UNIT.size:
+            raw = file.read(UNIT.size, unit_at(number, slots))
+            if len(raw) < UNIT.size:
                 return
-            unit = index.UNIT.unpack(raw)
+            unit = UNIT.unpack(raw)
             yield number, unit
             if unit["prev_index"] >= number:
                 return
@@ -90,8 +89,20 @@ def index_sizes(store: Store) -> tuple[int, int] | None:
 
 
 def sizes_on_disk(store: Store) -> tuple[int, int] | None:
-    """Return (slots, units) from the files alone, ignoring broker.conf; None if no file shows it."""
-    return _sizes_of(store.files, store.index_files)
+    """Return (slots, units): RocketMQ's defaults if a file has their size, else from the files' contents.
+
+    None if no file shows it; broker.conf is ignored.
+    """
+    files, entries = store.files, store.index_files
+    lengths = Counter(entry.length for entry in entries)
+    if file_size() in lengths:
+        return DEFAULT_SLOTS, DEFAULT_UNITS
+    # a few damaged files have other lengths: try the most common length first
+    for length in sorted(lengths, key=lambda n: (-lengths[n], -n)):
+        for entry in entries:
+            if entry.length == length and (slots := _find_slots(files, entry.path, length)) is not None:
+                return slots, units_in(length, slots)
+    return None
 
 
 def configured_index_sizes(store: Store) -> tuple[int, int] | None:
@@ -101,21 +112,6 @@ def configured_index_sizes(store: Store) -> tuple[int, int] | None:
         return None
     slots, units = config.int("maxHashSlotNum"), config.int("maxIndexNum")
     return (slots, units) if slots > 0 and units > 0 else None
-
-
-def _sizes_of(files: Files, entries: list[DirEntry]) -> tuple[int, int] | None:
-    """Return (slots, units): RocketMQ's defaults if a file has their size, else from the files' contents."""
-    lengths: dict[int, int] = {}
-    for entry in entries:
-        lengths[entry.length] = lengths.get(entry.length, 0) + 1
-    if file_size() in lengths:
-        return DEFAULT_SLOTS, DEFAULT_UNITS
-    # a few damaged files have other lengths: try the most common length first
-    for length in sorted(lengths, key=lambda n: (-lengths[n], -n)):
-        for entry in entries:
-            if entry.length == length and (slots := _find_slots(files, entry.path, length)) is not None:
-                return slots, units_in(length, slots)
-    return None
 
 
 def _find_slots(files: Files, path: Path, length: int) -> int | None:

@@ -74,7 +74,8 @@ def take_lock(path: Path, open_file: Callable[[Path], int]) -> HeldLock:
 
     with _guard:
         for _ in range(_TRIES):
-            _refuse_own(path)
+            if _inode_of(path) in _held:
+                raise held_by(path.parent, LockState(True, True, os.getpid()))
             descriptor = open_file(path)
             try:
                 status = os.fstat(descriptor)
@@ -168,11 +169,6 @@ def _ask(descriptor: int) -> LockState:
         return LockState(True, False)
     # no process id for an open file description lock, and for a holder in another PID namespace
     return LockState(True, False) if kind == fcntl.F_UNLCK else LockState(True, True, pid if pid > 0 else None)
-
-
-def _refuse_own(path: Path) -> None:
-    if _inode_of(path) in _held:
-        raise held_by(path.parent, LockState(True, True, os.getpid()))
 
 
 def _inode_of(path: Path) -> _Inode | None:

@@ -7,9 +7,11 @@ NumPy, so that `info` starts quickly.
 from __future__ import annotations
 
 import contextlib
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, Self
 
 from rmqstore.files.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -52,15 +54,19 @@ class LogEnd:
     torn: int = 0
 
 
+class _CanBeOpened(Protocol):
+    def open(self) -> OpenFile: ...
+
+
 class SmallReads:
     """A file opened for small reads; a read that fails returns no bytes."""
 
-    def __init__(self, file: MappedFile) -> None:
+    def __init__(self, file: _CanBeOpened) -> None:
         self._file: OpenFile | None = None
         with contextlib.suppress(OSError):
             self._file = file.open()
 
-    def __enter__(self) -> SmallReads:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -178,13 +184,7 @@ def _is_whole(f: SmallReads, at: int, size: int, body_offset: int) -> bool:
 
 def first_true(lo: int, hi: int, test: Callable[[int], bool]) -> int:
     """Binary-search [lo, hi) for the first number that passes a monotonic test; `hi` if none does."""
-    while lo < hi:
-        middle = (lo + hi) // 2
-        if test(middle):
-            hi = middle
-        else:
-            lo = middle + 1
-    return lo
+    return lo + bisect_left(range(lo, hi), True, key=test)
 
 
 @dataclass(frozen=True, slots=True)

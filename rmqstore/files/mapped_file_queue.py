@@ -209,14 +209,13 @@ class MappedFileQueue:
         `file_size` is the configured size in bytes; without it, `infer_file_size` determines the size.
         Errors: OSError if a directory cannot be listed.
         """
-        everything = [e for directory in directories for e in files.list(directory)]
+        everything = sorted((e for d in directories for e in files.list(d)), key=lambda e: e.path.name)
         start_of = partial(place, files) if place is not None else None
         size, how = (file_size, "config") if file_size else infer_file_size(everything, default, unit, start_of)
         found: dict[int, MappedFile] = {}
         odd: list[OddEntry] = []
-        names = sorted(e.path.name for e in everything)
-        last_name = names[-1] if names else ""
-        for e in sorted(everything, key=lambda e: e.path.name):
+        last_name = everything[-1].path.name if everything else ""
+        for e in everything:
             last = e.path.name == last_name
             start = file_name_to_offset(e.path.name)
             if e.directory:

@@ -60,7 +60,7 @@ def _entry_files(files: Files, path: Path) -> Iterator[Path]:
     names = {e.path.name: e for e in files.list(path)}
     below = [e.path / "data" for n, e in sorted(names.items()) if n.startswith("dledger-") and e.directory]
     for directory in (path, path / "data", path.parent / "data" if path.name == "index" else path, *below):
-        regular = [e.path.name for e in files.list(directory) if not (e.directory or e.special or e.unreadable)]
+        regular = [e.path.name for e in files.list(directory) if e.regular]
         names_ = [n for n in regular if len(n) == NAME_DIGITS and file_name_to_offset(n) is not None]
         if names_:
             yield directory / min(names_)

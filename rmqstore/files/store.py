@@ -24,32 +24,31 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqstore.errors import NotAStore, NotReadable, StoreIsLive, about
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, DLEDGER_INDEX_FILE_SIZE, TIMER_LOG_FILE_SIZE, BrokerConfig
 from rmqstore.files.disk import address_in_repository, is_snapshot_address
-from rmqstore.files.files import LOCAL, Files
+from rmqstore.files.files import LOCAL, Files, RememberedFiles
 from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
-from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, message_at
+from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, message_at
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, not_messages, store_below
 from rmqstore.files.store_queues import (
     UNIT_SIZES,
     ConsumeQueueFiles,
     QueueKind,
     StoreQueues,
-    StrayEntry,
     has_database,
     is_database_file,
 )
-from rmqstore.formats import dledger
 from rmqstore.formats.dledger import ENTRY, MAGIC, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
+from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import HEAD, MAGIC_V1, MAGIC_V2
 from rmqstore.texts import Text
 
@@ -63,7 +62,6 @@ __all__ = [
     "QueueKind",
     "Store",
     "StoreKind",
-    "StrayEntry",
     "open_store",
     "recognised",
 ]
@@ -91,25 +89,33 @@ def overlap_at(commitlog: MappedFileQueue, entries: MappedFileQueue) -> int | No
     return None
 
 
-def place_of_log_file(files: Files, path: Path) -> int | None:
-    """Return PHYSICALOFFSET (bytes) of the record at the start of a commitlog file; None if there is no record."""
-    raw = files.read_at(path, HEAD.size, 0)
-    if len(raw) < HEAD.size:
+def _place(files: Files, path: Path, *, layout: Layout, field: str, magics: tuple[int, ...]) -> int | None:
+    """Return the own position (bytes) of the record or entry at the start of a file; None if there is none."""
+    raw = files.read_at(path, layout.size, 0)
+    if len(raw) < layout.size:
         return None
-    head = HEAD.parse(raw)
-    start = int(head["physical_offset"])
-    return start if head["magic"] in (MAGIC_V1, MAGIC_V2) and start >= 0 else None
+    head = layout.parse(raw)
+    start = int(head[field])
+    return start if head["magic"] in magics and start >= 0 else None
 
 
-def place_of_entry_file(files: Files, path: Path) -> int | None:
-    """Return `pos` (bytes) of the entry at the start of a DLedger data file; None if there is no entry."""
-    raw = files.read_at(path, dledger.ENTRY.size, 0)
-    if len(raw) < dledger.ENTRY.size:
-        return None
-    entry = dledger.ENTRY.parse(raw)
-    start = int(entry["pos"])
-    return start if entry["magic"] == dledger.MAGIC and start >= 0 else None
+_RECORD_PLACE = partial(_place, layout=HEAD, field="physical_offset", magics=(MAGIC_V1, MAGIC_V2))
+_ENTRY_PLACE = partial(_place, layout=ENTRY, field="pos", magics=(MAGIC,))
 
+
+class _LogFormat(NamedTuple):
+    """The setting with the file size of a log, its default, and what a file's first record says about its place."""
+
+    key: str
+    default: int
+    place: Place | None = None
+
+
+_LOGS = {
+    "commitlog": _LogFormat("mappedFileSizeCommitLog", COMMITLOG_FILE_SIZE, _RECORD_PLACE),
+    "dledger": _LogFormat("mappedFileSizeCommitLog", COMMITLOG_FILE_SIZE, _ENTRY_PLACE),
+    "timerlog": _LogFormat("mappedFileSizeTimerLog", TIMER_LOG_FILE_SIZE),
+}
 
 MESSAGE_ROWS = "rocksdbstore"
 _ROW_FILES = (".sst", ".ldb", ".blob", ".log")
@@ -199,24 +205,18 @@ class Store(StoreQueues):
     @cached_property
     def commitlog(self) -> MappedFileQueue | None:
         """The plain commitlog, which is the legacy part of a mixed store; None if it has no directory."""
-        if self.part == "commitlog":
-            return self._part_queue(
-                "commitlog", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_log_file
-            )
         if self.part is not None:
-            return None
+            return self._log("commitlog") if self.part == "commitlog" else None
         dirs = [d for d in self.commitlog_directories if self.files.is_directory(d)]
-        if not dirs:
-            return None
-        queue = MappedFileQueue.open(
-            "commitlog",
-            dirs,
-            file_size=self.config.given_int("mappedFileSizeCommitLog"),
-            default=COMMITLOG_FILE_SIZE,
-            place=place_of_log_file,
-            files=self.files,
-        )
-        return queue.without_oldest(self.expiring)
+        return self._log("commitlog", dirs).without_oldest(self.expiring) if dirs else None
+
+    def _log(self, name: str, directories: Sequence[Path] = ()) -> MappedFileQueue:
+        """Open a log in its directories; without them, the one that is this part of a store."""
+        key, default, place = _LOGS[name]
+        if not directories:
+            return self._part_queue(name, default, key=key, place=place)
+        size = self.config.given_int(key)
+        return MappedFileQueue.open(name, directories, file_size=size, default=default, place=place, files=self.files)
 
     @cached_property
     def dledger(self) -> DLedgerFiles | None:
@@ -224,13 +224,8 @@ class Store(StoreQueues):
         if self.part == "dledger-group":
             return self.dledger_at(self.path)
         if self.part == "dledger":
-            data = self._part_queue(
-                "dledger", COMMITLOG_FILE_SIZE, key="mappedFileSizeCommitLog", place=place_of_entry_file
-            )
-            no_index = MappedFileQueue("dledger-index", [], DLEDGER_INDEX_FILE_SIZE, [])
-            return DLedgerFiles(
-                self.path.parent, self.path.parent.name.removeprefix("dledger-"), data, no_index, self.files
-            )
+            group, no_index = self.path.parent, MappedFileQueue("dledger-index", [], DLEDGER_INDEX_FILE_SIZE, [])
+            return DLedgerFiles(group, group.name.removeprefix("dledger-"), self._log("dledger"), no_index, self.files)
         if self.part is not None:
             return None
         self_id = self.config.given.get("dLegerSelfId", "").strip()
@@ -249,15 +244,7 @@ class Store(StoreQueues):
     def dledger_at(self, directory: Path) -> DLedgerFiles:
         """Return the DLedger files of a `dledger-<id>` directory."""
         configured = self.config.paths("storePathDLedgerCommitLog") if self._follow else []
-        dirs = [self._located(p) for p in configured] or [directory / "data"]
-        data = MappedFileQueue.open(
-            "dledger",
-            dirs,
-            file_size=self.config.given_int("mappedFileSizeCommitLog"),
-            default=COMMITLOG_FILE_SIZE,
-            place=place_of_entry_file,
-            files=self.files,
-        )
+        data = self._log("dledger", [self._located(p) for p in configured] or [directory / "data"])
         index = MappedFileQueue.open(
             "dledger-index",
             [directory / "index"],
@@ -316,8 +303,6 @@ class Store(StoreQueues):
 
     def remembering(self) -> Store:
         """Return this store with files that are listed and read once; for a store that nothing changes meanwhile."""
-        from rmqstore.files.files import RememberedFiles
-
         other = copy.copy(self)
         other.files = RememberedFiles(self.files)
         return other
@@ -412,19 +397,10 @@ class Store(StoreQueues):
     @cached_property
     def timer_log(self) -> MappedFileQueue | None:
         """The timer log; None without timerlog/."""
-        if self.part == "timerlog":
-            return self._part_queue("timerlog", TIMER_LOG_FILE_SIZE, key="mappedFileSizeTimerLog")
+        if self.part is not None:
+            return self._log("timerlog") if self.part == "timerlog" else None
         directory = self.root / "timerlog"
-        if self.part is not None or not self.files.is_directory(directory):
-            return None
-        return MappedFileQueue.open(
-            "timerlog",
-            [directory],
-            file_size=self.config.given_int("mappedFileSizeTimerLog"),
-            default=TIMER_LOG_FILE_SIZE,
-            unit=1,
-            files=self.files,
-        )
+        return self._log("timerlog", [directory]) if self.files.is_directory(directory) else None
 
     @property
     def abort(self) -> bool:
@@ -619,19 +595,15 @@ class UnknownEntry(NamedTuple):
 
 def unknown_entries(store: Store) -> list[UnknownEntry]:
     """Return the entries at the top of a whole store that neither brokers nor operators are known to create."""
-    own = {path.absolute() for path in _configured(store)}
+    own = {path.absolute() for path in store.commitlog_directories}
+    if store.dledger is not None:
+        own |= {path.absolute() for path in store.dledger.data.directories}
     found = []
     for name, entry in store.top.items():
         known = name == store.journal_directory.name or _is_known(name)
         if not known and not any(path.is_relative_to(entry.path.absolute()) for path in own):
             found.append(UnknownEntry(entry, _holds(store.files, entry)))
     return found
-
-
-def _configured(store: Store) -> Iterator[Path]:
-    yield from store.commitlog_directories
-    if store.dledger is not None:
-        yield from store.dledger.data.directories
 
 
 def _is_known(name: str) -> bool:

@@ -169,14 +169,6 @@ class ConsumeQueueFiles(NamedTuple):
         return f"{self.topic}/{self.queue_id}" if self.queue_id >= 0 else self.topic
 
 
-class StrayEntry(NamedTuple):
-    """An entry of consumequeue/, a topic directory or index/ that no broker creates there."""
-
-    path: Path
-    directory: bool
-    length: int
-
-
 _MAX_QUEUE_ID = 0x7FFFFFFF
 _MAX_SAMPLED = 512  # queue directories that are listed to infer the file size
 TREE = {
@@ -338,28 +330,21 @@ class StoreQueues:
 
     def consume_queues(self, *kinds: QueueKind) -> Iterator[ConsumeQueueFiles]:
         """Yield every queue of the given kinds (default: simple and batch), listing one at a time."""
+        single = self.part in ("consumequeue", "batchconsumequeue") and self.files.is_file(self.path)
         for kind in kinds or (QueueKind.SIMPLE, QueueKind.BATCH):
-            size = self.queue_file_size(kind)
-            if self.part in ("consumequeue", "batchconsumequeue") and self.files.is_file(self.path):
-                for topic, queue_id, _ in self.queue_directories(kind):
-                    name = f"{TREE[kind]}/{topic}/{queue_id}"
-                    single = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZES[kind])
-                    yield ConsumeQueueFiles(topic, queue_id, kind, single)
-                continue
             for topic, queue_id, path in self.queue_directories(kind):
-                queue = MappedFileQueue.open(
-                    f"{TREE[kind]}/{topic}/{queue_id}",
-                    [path],
-                    file_size=size,
-                    default=_QUEUE_DEFAULT[kind],
-                    unit=UNIT_SIZES[kind],
-                    files=self.files,
-                )
-                yield ConsumeQueueFiles(topic, queue_id, kind, queue)
+                if single:
+                    name = f"{TREE[kind]}/{topic}/{queue_id}"
+                    queue = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZES[kind])
+                    yield ConsumeQueueFiles(topic, queue_id, kind, queue)
+                else:
+                    yield self._queue_in(path, topic, queue_id, kind)
 
     def consume_queue(self, topic: str, queue_id: int, kind: QueueKind = QueueKind.SIMPLE) -> ConsumeQueueFiles:
         """Return one queue, which may have no files."""
-        path = self.root / TREE[kind] / topic / str(queue_id)
+        return self._queue_in(self.root / TREE[kind] / topic / str(queue_id), topic, queue_id, kind)
+
+    def _queue_in(self, path: Path, topic: str, queue_id: int, kind: QueueKind) -> ConsumeQueueFiles:
         queue = MappedFileQueue.open(
             f"{TREE[kind]}/{topic}/{queue_id}",
             [path],
@@ -399,9 +384,9 @@ class StoreQueues:
         return None if source == "default" else size
 
     @cached_property
-    def strays(self) -> list[StrayEntry]:
+    def strays(self) -> list[DirEntry]:
         """Entries beside topic and queue directories that no broker creates."""
-        strays: list[StrayEntry] = []
+        strays: list[DirEntry] = []
         for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
             parent = self.root / TREE[kind]
             if self.part is not None or (kind is QueueKind.SIMPLE and self.rocksdb_consume_queue):
@@ -410,10 +395,10 @@ class StoreQueues:
                 if not topic.directory:
                     beside = self.rocksdb_beside and self.rocksdb_directory == parent
                     if not (beside and kind is QueueKind.SIMPLE and is_database_file(topic.path.name)):
-                        strays.append(StrayEntry(topic.path, False, topic.length))
+                        strays.append(topic)
                     continue
                 for entry in self.files.list(topic.path):
                     number = file_name_to_offset(entry.path.name)
                     if not entry.directory or number is None:
-                        strays.append(StrayEntry(entry.path, entry.directory, entry.length))
+                        strays.append(entry)
         return strays

@@ -57,6 +57,11 @@ def _parse(text: str, low: int, high: int) -> int | None:
     return value if low <= value <= high else None
 
 
+def parse_short(text: str) -> int | None:
+    """Parse like Short.parseShort; None where Java throws NumberFormatException."""
+    return _parse(text, -(1 << 15), (1 << 15) - 1)
+
+
 def parse_int(text: str) -> int | None:
     """Parse like Integer.parseInt; None where Java throws NumberFormatException."""
     return _parse(text, INT_MIN, INT_MAX)

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size, java_split, parse_properties
+from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size, parse_properties
 from rmqstore.brokers.rules import VERSIONS, rules_for
+from rmqstore.formats.javatext import java_split
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD, build_message
 
 FILE = 4096
@@ -117,7 +118,7 @@ def test_delay_takes_what_integer_parse_int_takes(text: str) -> None:
     ).success
 
 
-@pytest.mark.parametrize("text", ["1_0", "3 ", "2147483648", "٣", "1.0"])
+@pytest.mark.parametrize("text", ["1_0", "3 ", "2147483648", "1.0"])
 def test_delay_refuses_what_only_python_takes(text: str) -> None:
     record = build_message(topic="SCHEDULE_TOPIC_XXXX", body=b"x", properties=f"DELAY\x01{text}\x02".encode())
     assert not check(record).success
