@@ -160,11 +160,8 @@ class StartForecast:
     def sentence(self, *, damaged: bool = False) -> str:
         """Return the verdict in one sentence; a start that loses no message of a damaged log "cuts nothing"."""
         if not self.starts:
-            how = (
-                Text("its start never ends")
-                if self.exit_code is None
-                else Text("exit {exit_code}", exit_code=self.exit_code)
-            )
+            never = self.exit_code is None
+            how = Text("its start never ends") if never else Text("exit {exit_code}", exit_code=self.exit_code)
             fails = Text("RocketMQ {version} would not start ({how}): {reason}")
             return fails.format(version=self.version, how=how, reason=self.reason)
         cut, queues = many(sum(self.units_cut.values()), "message"), many(len(self.units_cut), "consume queue")
@@ -172,13 +169,11 @@ class StartForecast:
             drops = Text("RocketMQ {version} would start and drop {cut} from {queues}{caveat}")
             return drops.format(version=self.version, cut=cut, queues=queues, caveat=self.caveat)
         if not self.messages_lost:
-            return (
-                Text("RocketMQ {version} would start{caveat}", version=self.version, caveat=self.caveat)
-                if self.caveat
-                else Text("RocketMQ {version} would start and cut nothing", version=self.version)
-                if damaged
-                else Text("RocketMQ {version} would start and lose nothing", version=self.version)
-            )
+            if self.caveat:
+                return Text("RocketMQ {version} would start{caveat}", version=self.version, caveat=self.caveat)
+            if damaged:
+                return Text("RocketMQ {version} would start and cut nothing", version=self.version)
+            return Text("RocketMQ {version} would start and lose nothing", version=self.version)
         lost = many(self.messages_lost, "message")
         if self.lost_by_topic:
             lost = Text("{messages} of {topics}", messages=lost, topics=many(len(self.lost_by_topic), "topic"))

@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.formats.message import (
     HEAD,
@@ -54,6 +53,7 @@ from rmqstore.formats.rocksdbstore import (
     parse_timer_row,
     parse_trans_row,
 )
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.texts import Text
 
 _HEAD = max(layout.size for layout in HEADS_BY_FLAG.values())
@@ -115,19 +115,19 @@ def judge_row(row: Row, log: LogView) -> RowFault:
     return _index_fault(row, log) if isinstance(row, IndexRow) else _message_fault(row, log)
 
 
-def have_valid_form(family: str, keys: list[bytes], values: list[bytes]) -> npt.NDArray[np.bool_]:
+def have_valid_form(family: str, keys: list[bytes], values: list[bytes]) -> Bool:
     """Return which rows of `timer` or `default` (the index) `parse_row` can parse; fast, because almost all can."""
     form, size = _FORMS[family]
     found = (form.match(key) is not None and len(value) == size for key, value in zip(keys, values, strict=True))
     return np.fromiter(found, dtype=np.bool_, count=len(keys))
 
 
-def first_numbers(keys: list[bytes]) -> npt.NDArray[np.int64]:
+def first_numbers(keys: list[bytes]) -> I64:
     """Return the number at the start of each key: due time, offset or hour; 0 for a key that is too short."""
     return _numbers([key[:8] for key in keys])
 
 
-def _numbers(parts: list[bytes]) -> npt.NDArray[np.int64]:
+def _numbers(parts: list[bytes]) -> I64:
     if set(map(len, parts)) - {8}:
         parts = [part if len(part) == 8 else bytes(8) for part in parts]
     return np.frombuffer(b"".join(parts), dtype=">i8").astype(np.int64)

@@ -34,7 +34,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.checks.beside.timer import good_units
 from rmqstore.checks.log.logs import Logs
@@ -82,6 +81,7 @@ from rmqstore.formats.rocksdbstore import (
 from rmqstore.formats.text import many
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties import PropertyTexts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -162,7 +162,8 @@ def missing_timers(store: Store, logs: Logs, rows: MessageRows, log: LogView) ->
     if not scanned or scanned < 0:
         return []
     found = _unwritten_timers(store, logs, rows, log, scanned, now if timeline is None else timeline)
-    found = _not_in(_timer_log_offsets(store), found)
+    in_wheel = np.isin([one.row.commitlog_offset for one in found], _timer_log_offsets(store))
+    found = [one for one, known in zip(found, in_wheel.tolist(), strict=True) if not known]
     overdue = [one for one in found if one.row.deliver_time <= now]
     delivered = _delivered(store, logs, overdue)
     return [
@@ -226,18 +227,10 @@ def _timer_messages(
                 yield message, given, due
 
 
-def _timer_log_offsets(store: Store) -> Offsets:
-    """Return the offsets of all messages that the timer wheel was given, sorted."""
-    if store.timer_log is None:
-        return np.empty(0, dtype=np.int64)
-    parts = [units["commitlog_offset"].astype(np.int64) for _, units in good_units(store.timer_log)]
-    return np.sort(np.concatenate(parts)) if parts else np.empty(0, dtype=np.int64)
-
-
-def _not_in(offsets: Offsets, found: list[_Timed]) -> list[_Timed]:
-    at = np.searchsorted(offsets, [one.row.commitlog_offset for one in found])
-    known = [i < len(offsets) and offsets[i] == one.row.commitlog_offset for i, one in zip(at, found, strict=True)]
-    return [one for one, is_known in zip(found, known, strict=True) if not is_known]
+def _timer_log_offsets(store: Store) -> I64:
+    """Return the offsets of all messages that the timer wheel was given."""
+    units = good_units(store.timer_log) if store.timer_log is not None else ()
+    return np.concatenate([np.empty(0, np.int64), *(part["commitlog_offset"].astype(np.int64) for _, part in units)])
 
 
 def _delivered(store: Store, logs: Logs, timed: Sequence[_Timed]) -> set[TimerRow]:
@@ -264,7 +257,7 @@ def _messages(store: Store, logs: Logs, topic: str, low: int, queue_id: int = 0)
                 yield message
 
 
-def _places(store: Store, logs: Logs, topic: str, queue_id: int) -> Iterator[tuple[Offsets, Offsets]]:
+def _places(store: Store, logs: Logs, topic: str, queue_id: int) -> Iterator[tuple[I64, I64]]:
     """Yield offsets and sizes of the messages of a queue, by its units, or from the log if units are missing."""
     part = logs.queues.get((topic, queue_id))
     if part is None or not part.missing:
@@ -289,8 +282,8 @@ class IndexCounts:
     """The rows of unique ids per log file: each indexed message has one. `first`: the least offset of all."""
 
     files: list[MappedFile]
-    starts: Offsets
-    counts: Offsets
+    starts: I64
+    counts: I64
     first: int | None = None
 
     @staticmethod
@@ -331,26 +324,14 @@ def missing_index_rows(logs: Logs, rows: MessageRows, counts: IndexCounts) -> It
             yield from _missing_of_file(rows, file, body_offset, counts.first, last)
 
 
-@dataclass(slots=True)
-class _IndexedRecords:
-    """The offsets and the store times (ms) of messages that an index contains."""
-
-    offsets: list[Offsets] = field(default_factory=list)
-    times: list[Offsets] = field(default_factory=list)
-
-
 def _missing_of_file(rows: MessageRows, file: MappedFile, body_offset: int, low: int, high: int) -> Iterator[IndexRow]:
-    wanted = _IndexedRecords()
+    indexed: list[tuple[I64, I64]] = []
     for columns in _records(file, body_offset):
         chosen = _indexed(columns) & (columns.offset >= low) & (columns.offset <= high)
-        wanted.offsets.append(columns.offset[chosen])
-        wanted.times.append(columns.store_timestamp[chosen])
-    offsets, times = (
-        np.concatenate(wanted.offsets or [np.empty(0, np.int64)]),
-        np.concatenate(wanted.times or [np.empty(0, np.int64)]),
-    )
-    if not len(offsets):
+        indexed.append((columns.offset[chosen], columns.store_timestamp[chosen]))
+    if not any(len(found) for found, _ in indexed):
         return
+    offsets, times = map(np.concatenate, zip(*indexed, strict=True))
     have, hours = _rows_between(rows, int(times.min()) // HOUR * HOUR, (int(times.max()) // HOUR + 1) * HOUR)
     missing = offsets[~np.isin(offsets, have) & np.isin(times // HOUR * HOUR, hours)]
     if not len(missing):
@@ -366,7 +347,7 @@ def _records(file: MappedFile, body_offset: int) -> Iterator[Columns]:
             yield run.columns
 
 
-def _indexed(columns: Columns) -> npt.NDArray[np.bool_]:
+def _indexed(columns: Columns) -> Bool:
     """Return which records get rows. Source: IndexRocksDBStore#buildIndex (RocketMQ 5.4.0 and 5.5.1)"""
     found = np.zeros(len(columns), dtype=np.bool_)
     texts = PropertyTexts(columns)
@@ -376,7 +357,7 @@ def _indexed(columns: Columns) -> npt.NDArray[np.bool_]:
     return found & ~rollback & (columns.store_timestamp > 0)
 
 
-def _rows_between(rows: MessageRows, low: int, high: int) -> tuple[Offsets, Offsets]:
+def _rows_between(rows: MessageRows, low: int, high: int) -> tuple[I64, I64]:
     """Return the offsets of the unique ids' rows in the hours [low, high) (ms), and the hours that have rows."""
     offsets, hours = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     span = INDEX_KEY.build(hour=low), INDEX_KEY.build(hour=high)
@@ -387,7 +368,7 @@ def _rows_between(rows: MessageRows, low: int, high: int) -> tuple[Offsets, Offs
     return np.concatenate(offsets), np.unique(np.concatenate(hours))
 
 
-def _offsets_of_unique_ids(keys: list[bytes]) -> Offsets:
+def _offsets_of_unique_ids(keys: list[bytes]) -> I64:
     tails = b"".join([key[-8:] for key in keys if is_unique_id_row(key)])
     return np.frombuffer(tails, dtype=">i8").astype(np.int64)
 
@@ -407,7 +388,6 @@ def _index_rows(columns: Columns, i: int) -> Iterator[IndexRow]:
 
 _MOST_OPEN = 128  # files
 _PAST = 10_000  # ms before its start from which a broker without `timeline_checkpoint` delivers
-Offsets = npt.NDArray[np.int64]
 
 
 @dataclass(slots=True)
@@ -531,8 +511,8 @@ class _Check:
     wrong: dict[str, _Tally] = field(default_factory=lambda: {family: _Tally() for family in FAMILIES})
     beyond: dict[str, _Tally] = field(default_factory=lambda: {family: _Tally() for family in FAMILIES})
     expired: _Tally = field(default_factory=_Tally)
-    halves: list[Offsets] = field(default_factory=list)
-    due: list[Offsets] = field(default_factory=list)
+    halves: list[I64] = field(default_factory=list)
+    due: list[I64] = field(default_factory=list)
 
     def run(self) -> None:
         for family in self.rows.unknown_families:

@@ -383,16 +383,9 @@ class LastRun:
         return mapped
 
     def _place(self, split: Split) -> bytes:
-        path = os.path.relpath(split.file.path, self._store)
-        where = [
-            os.fsencode(path).hex(),
-            split.file.start,
-            split.file.file_size,
-            split.start,
-            split.stop,
-            split.body_offset,
-        ]
-        return orjson.dumps(where)
+        path, file = os.path.relpath(split.file.path, self._store), split.file
+        where = (file.start, file.file_size, split.start, split.stop, split.body_offset)
+        return orjson.dumps([os.fsencode(path).hex(), *where])
 
     def _is_known(self, split: Split, options: PassOptions) -> bool:
         """Return whether the last run's part of a split can be used again."""

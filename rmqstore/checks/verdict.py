@@ -124,12 +124,8 @@ def add_ranges(
     writer = writer_of(store)
     rows: list[VersionRange] = []
     if narrow and not named:
-        report.notes.append(
-            Text(
-                "only the starts of {run_versions} were simulated; --broker names others",
-                run_versions=joined(RUN_VERSIONS),
-            )
-        )
+        only = Text("only the starts of {run_versions} were simulated; --broker names others")
+        report.notes.append(only.format(run_versions=joined(RUN_VERSIONS)))
     for versions in [[named]] if named else _groups(store, narrow=narrow):
         newest = versions[-1]
         try:
@@ -390,19 +386,12 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         )
     left = replace(left, withheld=joined(filter(None, withheld), " and "))
     if newer:
-        exceptions = (
-            Text(
-                "{exceptions}, but it cannot read {newer}",
-                exceptions=exceptions,
-                newer=joined((one.words for one in newer), " and "),
-            )
-            if left.is_nothing(forecast)
-            else Text(
-                "{exceptions}, because it cannot read {newer}",
-                exceptions=exceptions,
-                newer=joined((one.words for one in newer), " and "),
-            )
+        but, because = (
+            Text("{exceptions}, but it cannot read {newer}"),
+            Text("{exceptions}, because it cannot read {newer}"),
         )
+        words = but if left.is_nothing(forecast) else because
+        exceptions = words.format(exceptions=exceptions, newer=joined((one.words for one in newer), " and "))
     damage = damage_words(report.findings)
     if not forecast.consume_queues_simulated and codes.CQ_MISSING_UNIT in report.findings.counts:
         damage = damage or Text("Consumers do not get all messages")  # the forecast does not know these rows
@@ -459,11 +448,8 @@ def _deleted_words(deleted: Mapping[str, int]) -> str:
         if len(topics) == 1
         else Text("{count:,} deleted topics", count=len(topics))
     )
-    return Text(
-        "; {messages} of {whose} stay in the log until they expire",
-        messages=many(sum(deleted.values()), "message"),
-        whose=whose,
-    )
+    words = Text("; {messages} of {whose} stay in the log until they expire")
+    return words.format(messages=many(sum(deleted.values()), "message"), whose=whose)
 
 
 def _unseen(store: Store, forecast: StartForecast) -> bool:
@@ -513,16 +499,11 @@ def _not_here(report: Report) -> str:
         found = [f for f in listed if f.problem.not_here == where]
         if any(f.problem.of_queues for f in found):
             count = sum(int(f.facts.get("units") or 1) for f in found)
-            words = Text(
-                "{words}, but {point} {where}",
-                words=words,
-                point=many(count, "consume queue unit points", "consume queue units point"),
-                where=where,
-            )
+            point = many(count, "consume queue unit points", "consume queue units point")
+            words = Text("{words}, but {point} {where}", words=words, point=point, where=where)
         elif count := sum(int(f.facts.get("messages") or 0) for f in found):
-            words = Text(
-                "{words}, but {are} {where}", words=words, are=many(count, "message is", "messages are"), where=where
-            )
+            are = many(count, "message is", "messages are")
+            words = Text("{words}, but {are} {where}", words=words, are=are, where=where)
     return words or _later_messages(listed)
 
 

@@ -137,12 +137,8 @@ def held_by(store: Path, state: LockState) -> StoreIsLive:
             Text("close the store that is open for writing"),
         )
     holder = named(state.pid)
-    if holder.endswith("(rmqstore)"):
-        return StoreIsLive(
-            Text("{store}: its lock is held by process {holder}", store=store, holder=holder),
-            Text("wait until it ends, then try again"),
-        )
-    return StoreIsLive(Text("{store}: its lock is held by process {holder}", store=store, holder=holder))
+    advice = (Text("wait until it ends, then try again"),) if holder.endswith("(rmqstore)") else ()
+    return StoreIsLive(Text("{store}: its lock is held by process {holder}", store=store, holder=holder), *advice)
 
 
 def named(pid: int | None, proc: Path = Path("/proc")) -> str:

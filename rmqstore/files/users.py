@@ -37,13 +37,11 @@ class User:
     mapped: bool
 
     def __str__(self) -> str:
-        if self.mapped:
-            return Text(
-                "process {pid} ({command}) has {path} mapped", pid=self.pid, command=self.command, path=self.path
-            )
-        return Text(
-            "process {pid} ({command}) has {path} open for writing", pid=self.pid, command=self.command, path=self.path
+        mapped, writes = (
+            Text("process {pid} ({command}) has {path} mapped"),
+            Text("process {pid} ({command}) has {path} open for writing"),
         )
+        return (mapped if self.mapped else writes).format(pid=self.pid, command=self.command, path=self.path)
 
 
 @dataclass(frozen=True, slots=True)

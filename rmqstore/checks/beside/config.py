@@ -80,7 +80,6 @@ JSON_FILES = (
 )
 _CONTROLLER_FILES = ("epochFileCheckpoint", "brokerIdentity", "brokerIdentity-temp")
 _MISSING, _UNREADABLE = "missing", "unreadable"
-_NAMED_TOPICS = 5
 
 Tables = dict[str, dict[str, JsonValue]]
 """Parsed configuration files by file name."""
@@ -162,8 +161,7 @@ def check_batch_topics(store: Store, facts: ConfigFacts, topics: Iterable[str], 
         or any(map(store.files.has_entry, files))
     ):
         return
-    named = ", ".join(names[:_NAMED_TOPICS]) + (", …" if len(names) > _NAMED_TOPICS else "")
-    findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts={"count": len(names), "topics": named}))
+    findings.add(Finding(codes.CFG_NO_TOPICS, "config", "topics.json", facts=_listed("topics", names)))
 
 
 def check_offsets(facts: ConfigFacts, queue_range: QueueRange, findings: Findings) -> None:
@@ -437,8 +435,8 @@ def check_delay_offsets(
             findings.add(Finding(codes.CFG_DELAY_BEYOND, f"{SCHEDULE_TOPIC}/{queue_id}", _FILE, facts=beyond))
     if "messageDelayLevel" in store.config.given:
         _check_levels(len(delay_levels(store).delays), offsets, queue_range, queues, findings)
-    names = {entry.path.name for entry in store.files.list(store.root / "config")}
-    if not logs.grows and not names & {_FILE, f"{_FILE}.bak"} and broker_has_run(store, queues):
+    names = _names(store)
+    if not logs.grows and _FILE not in names and broker_has_run(store, queues):
         late = _SAVED if names else _LATE
         _check_delivered(store, queue_range, queues, times[0] - late, logs, findings)
 

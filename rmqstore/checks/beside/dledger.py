@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
+
 from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
@@ -219,16 +221,9 @@ def _in_data(data: MappedFileQueue, tiling: Tiling, index: int) -> int | None:
         for part in scan_file(
             file, start=start, stop=stop, body_offset=dledger.ENTRY.size, exact=True, options=options
         ):
-            if part.columns is None:
-                continue
-            for number, pos, size in zip(
-                part.columns.entry_index.tolist(),
-                part.columns.entry_pos.tolist(),
-                part.columns.entry_size.tolist(),
-                strict=True,
-            ):
-                if number == index:
-                    return int(pos) + int(size)
+            columns = part.columns
+            if columns is not None and len(hit := np.flatnonzero(columns.entry_index == index)):
+                return int(columns.entry_pos[hit[0]] + columns.entry_size[hit[0]])
     return None
 
 

@@ -26,7 +26,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.formats.message import TRANSACTION_ROLLBACK, Message
 from rmqstore.formats.properties import index_keys, parse_properties
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import Bool
 from rmqstore.scan.units import file_chunks, last_nonzero_in
 from rmqstore.texts import Text
 
@@ -102,15 +102,7 @@ def _has_content(files: Files, entry: DirEntry) -> bool:
 class _FileCheck:
     """One pass over one file; `moving`: a live broker writes to it."""
 
-    def __init__(
-        self,
-        store: Store,
-        entry: DirEntry,
-        slots: int,
-        units: int,
-        findings: Findings,
-        moving: bool,
-    ) -> None:
+    def __init__(self, store: Store, entry: DirEntry, slots: int, units: int, findings: Findings, moving: bool) -> None:
         self.name = entry.path.name
         self.files = store.files
         self.file = MappedFile(entry.path, 0, entry.length, entry.length, files=store.files)
@@ -120,7 +112,8 @@ class _FileCheck:
         self.base = index.unit_at(0, slots)
         self.blocks: list[Block] = []
         self.newest: npt.NDArray[np.int32] = np.zeros(max(1, slots), dtype=np.int32)  # newest unit of each slot
-        self.bad = _UnitTally()
+        self.bad = 0  # units
+        self.first_bad: list[int] = []  # the first two of them
         self.up: list[tuple[int, int]] = []  # (unit, predecessor) for predecessors that are later units
         self.first: Any = None
         self.last: Any = None
@@ -145,9 +138,10 @@ class _FileCheck:
             self._content(head, last)
         self._slots(last)
         self._loops(last)
-        if self.bad.count:
-            at = index.unit_at(self.bad.first, self.slots)
-            facts: dict[str, Fact] = {"what": "unit", "unit": self.bad.first, "count": self.bad.count}
+        if self.bad:
+            first = self.first_bad[0] if self.first_bad else 0
+            at = index.unit_at(first, self.slots)
+            facts: dict[str, Fact] = {"what": "unit", "unit": first, "count": self.bad}
             self.findings.add(Finding(codes.IX_BAD_ENTRY, "index", self.name, at, _UNIT.size, facts))
         return IndexFile(
             self.name,
@@ -222,7 +216,9 @@ class _FileCheck:
         ends = np.append(~same[1:], True)
         self.newest[sorted_slot[ends]] = sorted_own[ends]
         bad |= prev != wanted
-        self.bad.add(np.flatnonzero(bad), number)
+        hits = np.flatnonzero(bad)
+        self.bad += len(hits)
+        self.first_bad = [*self.first_bad, *(number + hits[:2]).tolist()][:2]
         for i in np.flatnonzero((prev > own) & (prev <= last)).tolist():
             if len(self.up) < _MAX_STEPS:
                 self.up.append((int(own[i]), int(prev[i])))
@@ -308,31 +304,9 @@ class _FileCheck:
             facts: dict[str, Fact] = {"unit": first, "loops": loops}
             at = index.unit_at(first, self.slots)
             self.findings.add(Finding(codes.IX_CHAIN_LOOP, "index", self.name, at, _UNIT.size, facts))
-            self.bad.forget(first, loops)  # the loop is not reported as a bad unit too
-
-
-class _UnitTally:
-    """The number of bad units, and the first two of them."""
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.first = 0
-        self.second = 0
-
-    def add(self, hits: I64, number: int) -> None:
-        if not len(hits):
-            return
-        for i in hits[:2].tolist():
-            if not self.first:
-                self.first = number + i
-            elif not self.second:
-                self.second = number + i
-        self.count += len(hits)
-
-    def forget(self, unit: int, times: int) -> None:
-        self.count = max(0, self.count - times)
-        if self.first == unit:
-            self.first = self.second
+            self.bad = max(0, self.bad - loops)  # the loop is not reported as a bad unit too
+            if self.first_bad[:1] == [first]:
+                del self.first_bad[0]
 
 
 def report_contradicted(logs: Logs, findings: Findings, only: Collection[int] | None = None) -> None:

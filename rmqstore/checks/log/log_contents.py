@@ -6,14 +6,15 @@ Parts are merged in address order, so the result does not depend on the splits. 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.record_findings import ControlTally
+from rmqstore.checks.log.stored_units import WatchedReads
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats import dledger
-from rmqstore.formats.layout import Layout
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 
@@ -21,14 +22,8 @@ _UNIT = dledger.INDEX_UNIT
 _MAX_GAPS = 1000
 
 
-class EntryUnits(Protocol):
-    """The DLedger index, like a `MappedFileQueue`."""
-
-    def pread(self, size: int, offset: int, /) -> bytes:
-        """Read bytes at an offset; fewer at the end."""
-
-    def unit(self, layout: Layout, number: int, /) -> dict[str, Any] | None:
-        """Read a unit by its number; None if it does not exist."""
+EntryUnits = MappedFileQueue | WatchedReads
+"""The DLedger index."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,20 +20,20 @@ from rmqstore.checks.log.log_contents import EntryUnits, LogContents, add_entrie
 from rmqstore.checks.log.queue_parts import QueueComparison, UnitRows
 from rmqstore.checks.log.record_findings import (
     add_service_faults,
+    code_of,
     damage_finding,
     flag_findings,
     host_findings,
-    text_finding,
+    record_finding,
     time_findings,
-    topic_finding,
     withheld,
     wrong_times,
 )
-from rmqstore.checks.log.stored_units import UnitFiles, opened, units_of
-from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.log.stored_units import BesideSplit, UnitFiles, WatchedReads, opened, units_of
+from rmqstore.checks.problems.report import Fact, Findings
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.formats.message import INNER_BATCH
+from rmqstore.formats.message import INNER_BATCH, Fault
 from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.scan.columns import Columns, filler_mask
@@ -44,11 +44,11 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Split
+from rmqstore.texts import joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.index.keys import KeyReader
-    from rmqstore.checks.log.stored_units import BesideSplit, WatchedReads
     from rmqstore.files.store import Store
 
 
@@ -103,8 +103,6 @@ class LogPart(LogContents):
 
 def watched_reads(body_offset: int, options: PassOptions) -> WatchedReads:
     """Return readers that note everything that a split of a log (`body_offset` 0 or 48) is compared with."""
-    from rmqstore.checks.log.stored_units import WatchedReads
-
     store = opened(options.store, options.given, options.run_id, options.files)
     entry_units = _entry_units(store, body_offset, options)
     return WatchedReads(_units(options), options.index, entry_units, digests=options.digests)
@@ -264,12 +262,14 @@ class _SplitScan:
             part.fillers += columns.offset[fillers].tolist()
         part.controls.add(columns, texts.controls)
         add_service_faults(columns, number, self.queues, texts.faults)
+        code = code_of(Fault.PROPERTIES, columns.body_offset)
         for i, faults in texts.faults.items():
-            part.findings.add(text_finding(columns, i, faults, self.split.file.name))
+            about: dict[str, Fact] = {"faults": joined(faults[:4], "; ")}
+            part.findings.add(record_finding(code, columns, i, self.split.file.name, about))
         if self.queues.unsound:
             wrong = np.flatnonzero(np.isin(number, list(self.queues.unsound))).tolist()
-            for i in wrong:
-                part.findings.add(topic_finding(columns, i, self.split.file.name))
+            code = code_of(Fault.TOPIC, columns.body_offset)
+            part.findings.extend(record_finding(code, columns, i, self.split.file.name, {}) for i in wrong)
             part.units_complete &= not wrong
         self._inner_batches(columns, number)
         units = self.dispatch.units(columns, number, texts)

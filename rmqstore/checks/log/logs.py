@@ -165,8 +165,9 @@ class Logs:
 
     def file_start(self, offset: int) -> int:
         """Return the start of the log file that holds a global offset; -1 without one."""
-        found = (result.queue.find(offset) for result in self.results)
-        return next((file.start for file in found if file is not None), -1)
+        log = self.at(offset)
+        file = log.queue.find(offset) if log is not None else None
+        return file.start if file is not None else -1
 
     def result_at(self, offset: int) -> LogResult:
         """Return the log that holds a record at a global offset."""
@@ -185,10 +186,9 @@ class Logs:
 
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""
-        runs = (result.tiling.find(offset) for result in self.results)
-        start = next((run.start for run in runs if run is not None), None)
-        if start is not None:
-            self.pointing.damaged(start, topic)
+        run = next(self._runs(offset), None)
+        if run is not None:
+            self.pointing.damaged(run.start, topic)
 
     def damaged(self, offset: int) -> bool:
         """Return whether the byte at an offset is in damage, zeros or a hole of a log, which have their own finding.
@@ -206,8 +206,10 @@ class Logs:
 
     def blank_at(self, offset: int) -> Run | None:
         """Return the BLANK that contains the byte at an offset; None if it is not in a BLANK."""
-        runs = (result.tiling.find(offset) for result in self.results)
-        return next((run for run in runs if run is not None and run.kind is Kind.BLANK), None)
+        return next((run for run in self._runs(offset) if run.kind is Kind.BLANK), None)
+
+    def _runs(self, offset: int) -> Iterator[Run]:
+        return filter(None, (result.tiling.find(offset) for result in self.results))
 
     def hidden(self, offset: int, size: int) -> bool:
         """Return whether a unit, if no message contradicts it, points to a message that a BLANK has replaced.

@@ -130,18 +130,6 @@ def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[s
     return Finding(code, _log_name(columns), file, start, size, record_facts(columns, i) | facts)
 
 
-def text_finding(columns: Columns, i: int, faults: list[str], file: str) -> Finding:
-    """Return the finding of a record with damaged properties."""
-    return record_finding(
-        code_of(Fault.PROPERTIES, columns.body_offset), columns, i, file, {"faults": joined(faults[:4], "; ")}
-    )
-
-
-def topic_finding(columns: Columns, i: int, file: str) -> Finding:
-    """Return the finding of a record whose topic is not valid text."""
-    return record_finding(code_of(Fault.TOPIC, columns.body_offset), columns, i, file, {})
-
-
 def _log_name(columns: Columns) -> str:
     return "dledger" if columns.body_offset else "commitlog"
 
@@ -177,15 +165,10 @@ def host_findings(columns: Columns, file: str) -> Iterator[Finding]:
 
 
 def flag_findings(columns: Columns, file: str) -> Iterator[Finding]:
-    """Yield a finding for each record of a chunk whose SYSFLAG contradicts its body or its queue offset."""
-    yield from _transaction_findings(columns, file)
-    yield from _compression_findings(columns, file)
-
-
-def _transaction_findings(columns: Columns, file: str) -> Iterator[Finding]:
-    """Yield a finding for each record with a queue offset whose transaction bits keep it out of its queue."""
+    """Yield a finding for each record of a chunk whose SYSFLAG contradicts its queue offset or its body."""
     for i in np.flatnonzero(~is_dispatched(columns.sys_flag) & (columns.queue_offset > 0)).tolist():
         yield record_finding(codes.CL_SYSFLAG, columns, i, file, transaction_facts(int(columns.sys_flag[i])))
+    yield from _compression_findings(columns, file)
 
 
 def transaction_facts(flag: int) -> dict[str, Fact]:
@@ -305,10 +288,8 @@ class ControlTally:
         """Count the records `rows` of a chunk."""
         for i in rows:
             if not self.messages:
-                self.first, self.size = (
-                    int(columns.offset[i]) - columns.body_offset,
-                    int(columns.size[i]) + columns.body_offset,
-                )
+                self.first = int(columns.offset[i]) - columns.body_offset
+                self.size = int(columns.size[i]) + columns.body_offset
                 found = properties.parse_properties(columns.properties(i))
                 self.facts = record_facts(columns, i)
                 self.facts |= {"unique_key": found.get(properties.UNIQ_KEY), "keys": found.get(properties.KEYS)}

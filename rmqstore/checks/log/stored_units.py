@@ -185,7 +185,7 @@ class WatchedReads:
         self._hashes = tuple(hashlib.blake2b(digest_size=16) for _ in range(3)) if digests else ()
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> UnitArray:
-        """Like `UnitReader.read`."""
+        """Like `UnitFiles.read`."""
         if self._units is None:
             raise ValueError(Text("no consume queues to read"))
         found = self._units.read(topic, queue_id, first, count)
@@ -195,7 +195,7 @@ class WatchedReads:
         return found
 
     def file_of(self, topic: str, queue_id: int, at: int) -> str:
-        """Like `UnitReader.file_of`."""
+        """Like `UnitFiles.file_of`."""
         return self._units.file_of(topic, queue_id, at) if self._units is not None else ""
 
     def index(self, low: int, high: int, entries: IndexEntries, whole: bool) -> None:

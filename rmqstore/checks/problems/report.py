@@ -181,11 +181,10 @@ class Fillers:
 
     def text(self) -> str:
         """Return for example "38 fillers of the repair 20261122T092800.000000Z"."""
-        return (
-            Text("{fillers} of the repair {repair}", fillers=many(self.count, "filler"), repair=self.repair)
-            if self.repair
-            else Text("{fillers} of a repair whose journal is missing", fillers=many(self.count, "filler"))
-        )
+        fillers = many(self.count, "filler")
+        if self.repair:
+            return Text("{fillers} of the repair {repair}", fillers=fillers, repair=self.repair)
+        return Text("{fillers} of a repair whose journal is missing", fillers=fillers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,11 +236,9 @@ class VersionRange:
     @property
     def versions(self) -> str:
         """The range in words."""
-        return (
-            self.oldest
-            if self.oldest == self.newest
-            else Text("{oldest} to {newest}", oldest=self.oldest, newest=self.newest)
-        )
+        if self.oldest == self.newest:
+            return self.oldest
+        return Text("{oldest} to {newest}", oldest=self.oldest, newest=self.newest)
 
     def includes(self, version: str) -> bool:
         """Return whether a version is in the range."""
@@ -363,22 +360,15 @@ class Report:
         for row in rows:
             if row is not writer:
                 groups.setdefault(row.outcome, []).append(row)
+        other = Text("RocketMQ {versions} {outcome}")
         others = joined(
-            (
-                Text("RocketMQ {versions} {outcome}", versions=self._versions(group), outcome=outcome)
-                for outcome, group in groups.items()
-            ),
-            ". ",
+            (other.format(versions=self._versions(group), outcome=outcome) for outcome, group in groups.items()), ". "
         )
         verdict = self.verdict.rstrip(".") if self.verdict.endswith(".") else self.verdict
         lead: str = ""
         if writer is not None:
-            lead = Text(
-                "RocketMQ {versions} ({wrote}) {words}. ",
-                versions=writer.versions,
-                wrote=wrote_words(self.brokers),
-                words=writer.words,
-            )
+            words, wrote = Text("RocketMQ {versions} ({wrote}) {words}. "), wrote_words(self.brokers)
+            lead = words.format(versions=writer.versions, wrote=wrote, words=writer.words)
         return Placed("{lead}{verdict}", lead=lead, verdict=verdict) + (
             Placed(". {others}", others=others) if others and verdict else others
         )
@@ -406,12 +396,8 @@ class Report:
     @property
     def filler_notes(self) -> list[str]:
         """One note for each repair that wrote fillers."""
-        return [
-            Text("{row} replaces lost messages", row=row.text())
-            if row.count == 1
-            else Text("{row} replace lost messages", row=row.text())
-            for row in self.fillers
-        ]
+        one, several = Text("{row} replaces lost messages"), Text("{row} replace lost messages")
+        return [(one if row.count == 1 else several).format(row=row.text()) for row in self.fillers]
 
     def ordered(self) -> list[Finding]:
         """Return the listed findings, worst first, then by place."""
@@ -431,17 +417,13 @@ class Report:
             "brokers": [row.to_json() for row in self.brokers],
             "writer": self.writer,
             "verdict": self.verdict,
-            "queues": {
-                k: {"min": v.min, "max": v.max, "expected_max": v.expected_max} for k, v in sorted(self.queues.items())
-            },
+            "queues": {name: asdict(state) for name, state in sorted(self.queues.items())},
             "counts": dict(sorted(self.findings.counts.items())),
             "findings": [f.to_json(self.repairable, self.config) for f in self.ordered()],
             "unchecked": self.unchecked,
             "notes": [*self.notes, *self.filler_notes],
             "fillers": [{"repair": row.repair or None, "count": row.count} for row in self.fillers],
-            "reused": None
-            if self.reused is None
-            else {"files": self.reused.files, "bytes": self.reused.bytes, "read_at": self.reused.read_at},
+            "reused": None if self.reused is None else asdict(self.reused),
             "resume_at": self.resume_at,
             "seconds": round(self.seconds, 3),
         }
@@ -460,15 +442,8 @@ def damage_words(findings: Findings) -> str:
         parts.append(many(messages, "message"))
     if places:
         parts.append(many(places, "stretch of the log", "stretches of the log"))
-    return (
-        (
-            Text("{parts} is damaged", parts=joined(parts, " and "))
-            if messages + places == 1
-            else Text("{parts} are damaged", parts=joined(parts, " and "))
-        )
-        if parts
-        else ""
-    )
+    words = Text("{parts} is damaged") if messages + places == 1 else Text("{parts} are damaged")
+    return words.format(parts=joined(parts, " and ")) if parts else ""
 
 
 def damaged_records(findings: Findings) -> set[tuple[str, int]]:

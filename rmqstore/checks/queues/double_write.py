@@ -35,11 +35,11 @@ def beside_words(store: Store) -> str:
 
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:
     """Check the ends of the queues in the RocksDB; return whether it cannot be opened."""
-    named = beside_words(store)
-    from rmqstore.checks.queues.rocksdb import damaged_database, unknown_format
-    from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
+    from rmqstore.checks.queues.rocksdb import unreadable_database
+    from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
     from rmqstore.files.rocksdb.queues import RocksDBQueues, written_rows
 
+    named = beside_words(store)
     if not is_readable():
         report.notes.append(Text("{named}; consumers are served from the files", named=named))
         report.unchecked.append(
@@ -53,10 +53,9 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     try:
         bounds = RocksDBQueues(store).bounds()
     except CannotRead as e:
-        if isinstance(e, DamagedDatabase) and store.dledger is None:
-            report.findings.add(damaged_database(store, str(e), beside=Text("the queue files")))
-        elif isinstance(e, UnknownFormat):
-            report.findings.add(unknown_format(store, str(e), beside=Text("the queue files")))
+        finding = unreadable_database(store, e, beside=Text("the queue files"))
+        if finding is not None and not (isinstance(e, DamagedDatabase) and store.dledger is not None):
+            report.findings.add(finding)
         else:
             report.unchecked.append(
                 Text(

@@ -40,27 +40,10 @@ from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
 
-def check_batch_rows(
-    queues: RocksDBQueues,
-    names: set[Name],
-    bounds: Mapping[Name, Mapping[str, Bound]] | None,
-    logs: Logs,
-    findings: Findings,
-) -> Iterator[tuple[Name, RocksDBQueue, QueueState]]:
-    """Check the rows of batch queues, and yield each queue with its unreadable ranges and its state.
-
-    `names`: the batch queues that have rows or an end; `bounds`: their ends, None if unreadable.
-    """
-    batches = batches_of(logs)
-    for name in sorted(names | batches.keys()):
-        rows = queues.queue(*name)
-        last = None if bounds is None else bounds.get(name, {}).get("max")
-        if bounds is not None:
-            rows.end_at(last.queue_offset + 1 if last is not None else 0)
-        yield name, rows, _judge(name, rows, batches.get(name, []), logs, findings)
-
-
-def _judge(name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, findings: Findings) -> QueueState:
+def _check_batches(
+    name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, findings: Findings
+) -> QueueState:
+    """Check the rows of a batch queue, and return its state; `batches` are those of the log."""
     label = f"{name[0]}/{name[1]}"
     by_base = {row.base: row for row in batches}
     met: set[int] = set()
@@ -125,14 +108,14 @@ class RowsRead:
     damaged: bool = False
 
 
-def damaged_database(store: Store, reason: str, **more: Fact) -> Finding:
-    """Return the finding of a database of consume queues with wrong bytes or missing files."""
-    return Finding(codes.CQ_ROCKSDB, store.rocksdb_directory.name, facts={"reason": reason, **more})
+def unreadable_database(store: Store, error: CannotRead, **more: Fact) -> Finding | None:
+    """Return the finding of a database of consume queues with damage, or with a format that the library does not know.
 
-
-def unknown_format(store: Store, reason: str, **more: Fact) -> Finding:
-    """Return the finding of a database of consume queues with a format that the library does not know."""
-    return Finding(codes.CQ_ROCKSDB_FORMAT, store.rocksdb_directory.name, facts={"reason": reason, **more})
+    None for another error, which only says that this process cannot read it.
+    """
+    kinds = {DamagedDatabase: codes.CQ_ROCKSDB, UnknownFormat: codes.CQ_ROCKSDB_FORMAT}
+    code = kinds.get(type(error))
+    return None if code is None else Finding(code, store.rocksdb_directory.name, facts={"reason": str(error), **more})
 
 
 def open_rocksdb(store: Store, report: Report) -> RowsRead:
@@ -161,18 +144,16 @@ def open_rocksdb(store: Store, report: Report) -> RowsRead:
             try:
                 RocksDBQueues(store)
                 out.queues = True
-            except DamagedDatabase as e:
-                out.damaged = True
-                report.findings.add(damaged_database(store, str(e)))
-            except UnknownFormat as e:
-                out.damaged = True
-                report.findings.add(unknown_format(store, str(e)))
-                report.unchecked.append(Text("{name}/: rows of the consume queues", name=name))
             except CannotRead as e:
                 out.damaged = True
-                report.unchecked.append(
-                    Text("{name}/: the RocksDB of the consume queues cannot be read: {e}", name=name, e=e)
-                )
+                if (finding := unreadable_database(store, e)) is not None:
+                    report.findings.add(finding)
+                if isinstance(e, UnknownFormat):
+                    report.unchecked.append(Text("{name}/: rows of the consume queues", name=name))
+                elif finding is None:
+                    report.unchecked.append(
+                        Text("{name}/: the RocksDB of the consume queues cannot be read: {e}", name=name, e=e)
+                    )
     if is_readable():
         _read_config(store, report, out)
     return out
@@ -217,9 +198,22 @@ class RowsComparison:
         self._only_light = only_light
         with suppress(CannotRead):
             self.facts.dispatched = self.queues.dispatched() or 0
-        self._reasons: list[str] = []
         self._unread: list[str] = []
-        names, self._bounds = _names_and_bounds(self.queues, logs, self._reasons)
+        self._reasons: list[str] = []
+        """Why rows cannot be read."""
+        self._bounds: dict[Name, dict[str, Bound]] | None = None
+        """The ends of the queues; None if unreadable."""
+        names: set[Name] = set()
+        try:
+            names.update(self.queues.names())
+        except CannotRead as e:
+            self._reasons.append(str(e))
+            names.update(logs.queues)
+        try:
+            self._bounds = self.queues.bounds()
+            names.update(self._bounds)
+        except CannotRead as e:
+            self._reasons.append(str(e))
         self._names = {name for name in names if is_lmq(name[0])} if only_light else names
         if self.queues.foreign:
             where = store.rocksdb_directory.name
@@ -264,10 +258,14 @@ class RowsComparison:
     def check_batches(self, batch_topics: frozenset[str]) -> None:
         """Check the rows of batch topics."""
         names = {name for name in self._names if name[0] in batch_topics}
-        checked = check_batch_rows(self.queues, names, self._bounds, self.logs, self.report.findings)
+        batches = batches_of(self.logs)
         topics: set[str] = set()
-        for name, rows, state in checked:
-            label = f"{name[0]}/{name[1]}"
+        for name in sorted(names | batches.keys()):
+            rows, label = self.queues.queue(*name), f"{name[0]}/{name[1]}"
+            if self._bounds is not None:
+                last = self._bounds.get(name, {}).get("max")
+                rows.end_at(last.queue_offset + 1 if last is not None else 0)
+            state = _check_batches(name, rows, batches.get(name, []), self.logs, self.report.findings)
             self.facts.states[label] = state
             if rows.unreadable:
                 self._unread.append(label)
@@ -282,10 +280,9 @@ class RowsComparison:
         has_light = self._names or any(is_lmq(topic) for topic, _ in self.logs.queues)
         if self._reasons and (has_light or not self._only_light):
             self.facts.damaged = True
-            count = sum(self.facts.unreadable.values())
-            queues = ", ".join(self._unread[:_NAMED_QUEUES])
-            more: dict[str, Fact] = {"messages": count, "queues": queues}
-            self.report.findings.add(damaged_database(self.store, self._reasons[0], **more))
+            facts: dict[str, Fact] = {"reason": self._reasons[0], "messages": sum(self.facts.unreadable.values())}
+            facts["queues"] = ", ".join(self._unread[:_NAMED_QUEUES])
+            self.report.findings.add(Finding(codes.CQ_ROCKSDB, self.store.rocksdb_directory.name, facts=facts))
         return self.facts
 
 
@@ -332,25 +329,6 @@ def check_files_and_light_rows(store: Store, logs: Logs, report: Report) -> Rock
     states = check_consume_queues(store, logs, report.findings, checks, compared.deleted())
     compared.facts.states = states
     return compared.finish()
-
-
-def _names_and_bounds(
-    queues: RocksDBQueues, logs: Logs, reasons: list[str]
-) -> tuple[set[Name], dict[Name, dict[str, Bound]] | None]:
-    """Return all queues, and their ends (None if unreadable). `reasons` gets the reasons for unreadable rows."""
-    names: set[Name] = set()
-    bounds = None
-    try:
-        names.update(queues.names())
-    except CannotRead as e:
-        reasons.append(str(e))
-        names.update(logs.queues)
-    try:
-        bounds = queues.bounds()
-        names.update(bounds)
-    except CannotRead as e:
-        reasons.append(str(e))
-    return names, bounds
 
 
 class _RowsCheck(QueueCheck):
