@@ -26,6 +26,7 @@ HOUR = 3_600_000
 BATCH = 10
 LEGACY_HOURS = 24 * 365 * 10
 MAX_ROUNDS = 1 << 20
+_DLEDGER_FORCES, _DLEDGER_FULL = 0.85, 0.90  # diskSpaceRatioToForceClean, which no broker sets, and 0.05 more
 
 
 class Why(StrEnum):
@@ -218,7 +219,6 @@ def decide_dledger(
     hour: int,
     disks: DLedgerDisks,
     legacy: bool = False,
-    force_clean: float = 0.85,
 ) -> Decision:
     """Decide what DLedger's CleanSpaceService deletes from now on; `legacy`: plain commitlog files still exist.
 
@@ -229,19 +229,17 @@ def decide_dledger(
     rules = rules.bounded()
     check_expired = struct.unpack("f", struct.pack("f", rules.max_used))[0]
     reserved = LEGACY_HOURS if legacy else rules.reserved + 1
-    force_clean = max(force_clean, 0.50)
-    full = min(force_clean + 0.05, 0.95)
     time_up = rules.time_up(hour)
     left = list(files)
     gone: list[tuple[Candidate, Why]] = []
     rounds, first_space, first_forced = 0, False, False
     base = disks.base.ratio if disks.data is not None else -1.0
     disk = disks.data or disks.base
-    forbidden = max(disks.base.ratio, disk.ratio) > full
+    forbidden = max(disks.base.ratio, disk.ratio) > _DLEDGER_FULL
     while rounds < MAX_ROUNDS and time_up is not None:
         ratio = max(disk.ratio, base)
         space = ratio > check_expired
-        forced = ratio > force_clean and rules.clean_forcibly and not legacy
+        forced = ratio > _DLEDGER_FORCES and rules.clean_forcibly and not legacy
         if rounds == 0:
             first_space, first_forced = space, forced
         found = one_round(left, now, reserved, forced) if time_up or space else []

@@ -15,9 +15,10 @@ Source: DefaultMessageStore's constructor, StoreCheckpoint, RocksDBConsumeQueueS
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from functools import cache
+from typing import Any
 
 from rmqstore.errors import UsageError
 from rmqstore.files.store import Store
@@ -76,111 +77,120 @@ class PropertyCrc(StrEnum):
     ANY = "any"
 
 
-@dataclass(frozen=True, slots=True)
+def _since(first: str, *, until: str = "") -> Any:
+    """Make the field of a rule that is true from the version `first` on, and no longer from `until` on."""
+    return field(metadata={"first": first, "until": until})
+
+
+def _until(version: str) -> Any:
+    """Make the field of a rule that is true before a version."""
+    return _since(VERSIONS[0], until=version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerRules:
-    """Start rules of one version. A version in a field's docstring is the first one for which it is true."""
+    """Start rules of one version."""
 
     version: str
     evidence: str
     """"run" or "by source"."""
     length_mismatch: LengthMismatch
     """MappedFileQueue#load."""
-    skips_directories: bool
-    """A directory among the files is skipped (5.1.0); before, it counts as a file of the wrong length."""
-    deletes_empty_last: bool
-    """A 0-byte entry that sorts last is deleted (5.1.3)."""
+    skips_directories: bool = _since("5.1.0")
+    """A directory among the files is skipped; before, it counts as a file of the wrong length."""
+    deletes_empty_last: bool = _since("5.1.3")
+    """A 0-byte entry that sorts last is deleted."""
     normal_start: NormalStart
     abnormal_start: AbnormalStart
-    recover_cap: bool
-    """commitLogRecoverMaxNum bounds the search for the start file (5.4.0)."""
-    v2: bool
-    """Knows MESSAGE_MAGIC_CODE_V2 (5.1.0)."""
-    ipv6: bool
-    """Knows the IPv6 host flags (4.6.0)."""
-    bound_checks: bool
-    """Compares TOTALSIZE with the remaining bytes before it allocates (5.3.2)."""
-    negative_size_refused: bool
-    """Refuses a negative TOTALSIZE before it looks at the magic: a BLANK with one ends recovery (5.5.1)."""
+    recover_cap: bool = _since("5.4.0")
+    """commitLogRecoverMaxNum bounds the search for the start file."""
+    v2: bool = _since("5.1.0")
+    """Knows MESSAGE_MAGIC_CODE_V2."""
+    ipv6: bool = _since("4.6.0")
+    """Knows the IPv6 host flags."""
+    bound_checks: bool = _since("5.3.2")
+    """Compares TOTALSIZE with the remaining bytes before it allocates."""
+    negative_size_refused: bool = _since("5.5.1")
+    """Refuses a negative TOTALSIZE before it looks at the magic: a BLANK with one ends recovery."""
     property_crc: PropertyCrc
-    splits_properties: bool
-    """A property counts only if its entry has exactly one separator (up to 4.9.0)."""
-    duplicate_info: bool
-    """duplicationEnable demands DUP_INFO (5.0.0)."""
-    inner_batch: bool
-    """INNER_BASE and INNER_NUM are parsed, and must be numbers (5.0.0)."""
-    half_message_accepted: bool
-    """After a crash, a record whose parts do not add up is accepted (4.3.0, 4.3.1)."""
-    truncates_cq_after_clean_exit: bool
-    """After a clean exit, consume queues that reach beyond the log are truncated (4.3.2)."""
-    cq_truncation_unconditional: bool
-    """After a crash, the consume queues are truncated even if they do not reach beyond the log (4.3.0, 4.3.1)."""
-    max_cq_after_dispatch: bool
-    """The largest consume queue address is read again after recovery's dispatch, before the truncation (5.3.4)."""
-    dispatches_after_clean_exit: bool
-    """Recovery dispatches records above the largest consume queue address (5.3.2)."""
-    destroys_cq_without_log_after_clean_exit: bool
-    """Without a commitlog file, consume queues are deleted even after a clean exit (4.5.1)."""
-    cq_address_is_start: bool
-    """maxPhysicOffset of a queue is the start of its last message, not its end (up to 4.4.0)."""
-    binary_min_offset: bool
-    """ConsumeQueue#correctMinOffset does a binary search, and handles queues without a live unit (5.0.0)."""
-    empty_last_queue_file_is_fatal: bool
-    """ConsumeQueue#correctMinOffset throws if the last file of a queue has no unit (5.0.0 to 5.4.0)."""
-    forgets_end_of_empty_queue: bool
+    splits_properties: bool = _until("4.9.1")
+    """A property counts only if its entry has exactly one separator."""
+    duplicate_info: bool = _since("5.0.0")
+    """duplicationEnable demands DUP_INFO."""
+    inner_batch: bool = _since("5.0.0")
+    """INNER_BASE and INNER_NUM are parsed, and must be numbers."""
+    half_message_accepted: bool = _until("4.3.2")
+    """After a crash, a record whose parts do not add up is accepted."""
+    truncates_cq_after_clean_exit: bool = _since("4.3.2")
+    """After a clean exit, consume queues that reach beyond the log are truncated."""
+    cq_truncation_unconditional: bool = _until("4.3.2")
+    """After a crash, the consume queues are truncated even if they do not reach beyond the log."""
+    max_cq_after_dispatch: bool = _since("5.3.4")
+    """The largest consume queue address is read again after recovery's dispatch, before the truncation."""
+    dispatches_after_clean_exit: bool = _since("5.3.2")
+    """Recovery dispatches records above the largest consume queue address."""
+    destroys_cq_without_log_after_clean_exit: bool = _since("4.5.1")
+    """Without a commitlog file, consume queues are deleted even after a clean exit."""
+    cq_address_is_start: bool = _until("4.5.1")
+    """maxPhysicOffset of a queue is the start of its last message, not its end."""
+    binary_min_offset: bool = _since("5.0.0")
+    """ConsumeQueue#correctMinOffset does a binary search, and handles queues without a live unit."""
+    empty_last_queue_file_is_fatal: bool = _since("5.0.0", until="5.5.0")
+    """ConsumeQueue#correctMinOffset throws if the last file of a queue has no unit."""
+    forgets_end_of_empty_queue: bool = _since("5.5.1")
     """ConsumeQueue#correctMinOffset sets maxPhysicOffset of a queue without files to -1, so that it gets the units of
-    all messages that are dispatched later (5.5.1); before, truncation leaves it at the end of the log."""
+    all messages that are dispatched later; before, truncation leaves it at the end of the log."""
     reput: Reput
     fan_out: FanOut
     """Which messages light message queues get."""
-    batch_queues: bool
-    """batchconsumequeue/ is loaded (5.0.0)."""
-    rocksdb_queues: bool
-    """storeType=defaultRocksDB keeps consume queues in RocksDB (5.2.0)."""
-    combined_queues: bool
-    """rocksdbCQDoubleWriteEnable: recovery starts early enough to add the rows that RocksDB lacks (5.3.4)."""
-    light_in_rocksdb: bool
-    """combineCQUseRocksdbForLmq: light queues are only in RocksDB, even if all others are in files (5.5.0)."""
-    index_failure_is_fatal: bool
-    """An index file that cannot be opened makes load return false (5.1.0)."""
-    timer_wheel: bool
-    """The timer wheel file is opened before the store is loaded (5.0.0)."""
+    batch_queues: bool = _since("5.0.0")
+    """batchconsumequeue/ is loaded."""
+    rocksdb_queues: bool = _since("5.2.0")
+    """storeType=defaultRocksDB keeps consume queues in RocksDB."""
+    combined_queues: bool = _since("5.3.4")
+    """rocksdbCQDoubleWriteEnable: recovery starts early enough to add the rows that RocksDB lacks."""
+    light_in_rocksdb: bool = _since("5.5.0")
+    """combineCQUseRocksdbForLmq: light queues are only in RocksDB, even if all others are in files."""
+    index_failure_is_fatal: bool = _since("5.1.0")
+    """An index file that cannot be opened makes load return false."""
+    timer_wheel: bool = _since("5.0.0")
+    """The timer wheel file is opened before the store is loaded."""
     config_reader: JsonReader
     """Which texts of configuration files it can read."""
-    more_metadata: bool
-    """topicQueueMapping.json and consumerOrderInfo.json are loaded (5.0.0)."""
-    any_wheel_failure_is_caught: bool
-    """A wheel file of the wrong length makes initialize() return false (5.3.1); before, the exception ends the
-    process."""
-    wheel_snapshots: bool
-    """timerWheelSnapshotFlush keeps the wheel in numbered snapshot files (5.3.4)."""
-    shutdown_throws: bool
-    """A broker that could not load its store throws in its own shutdown and exits with 255 (5.1.2 to 5.3.3)."""
+    more_metadata: bool = _since("5.0.0")
+    """topicQueueMapping.json and consumerOrderInfo.json are loaded."""
+    any_wheel_failure_is_caught: bool = _since("5.3.1")
+    """A wheel file of the wrong length makes initialize() return false; before, the exception ends the process."""
+    wheel_snapshots: bool = _since("5.3.4")
+    """timerWheelSnapshotFlush keeps the wheel in numbered snapshot files."""
+    shutdown_throws: bool = _since("5.1.2", until="5.3.4")
+    """A broker that could not load its store throws in its own shutdown and exits with 255."""
     dledger: str | None
     """Version of the DLedger library; None before 4.5.1."""
-    dledger_abnormal: bool
-    """DLedger mode has an abnormal recovery of its own (5.2.0)."""
-    dledger_wants_duplicate_info: bool
-    """That recovery demands DUP_INFO even without duplicationEnable (only 5.2.0), so it ends at the first message."""
-    dledger_deprecated: bool
-    """DLedger mode still works, but a warning in the log says that it will go (5.5.1)."""
-    message_rows_limit_start: bool
-    """Recovery begins early enough to add the index rows and half messages that rocksdbstore/ lacks (5.4.0)."""
-    logics_offset: bool
+    dledger_abnormal: bool = _since("5.2.0")
+    """DLedger mode has an abnormal recovery of its own."""
+    dledger_wants_duplicate_info: bool = _since("5.2.0", until="5.3.0")
+    """That recovery demands DUP_INFO even without duplicationEnable, so it ends at the first message."""
+    dledger_deprecated: bool = _since("5.5.1")
+    """DLedger mode still works, but a warning in the log says that it will go."""
+    message_rows_limit_start: bool = _since("5.4.0")
+    """Recovery begins early enough to add the index rows and half messages that rocksdbstore/ lacks."""
+    logics_offset: bool = _since("5.5.0")
     """The checkpoint has a logicsPhysicalOffset. It decides where recovery begins after a crash, and all stores that
-    messages are dispatched to (CommitLogDispatchStore) take part in the decision (5.5.0)."""
-    accelerated_recovery: bool
-    """After a crash, enableAcceleratedRecovery begins inside a file, where dispatch ended (5.5.0)."""
-    offset_check: bool
-    """checkCommitLogOffsetOnRecover ends recovery at a record whose PHYSICALOFFSET is not in its file (5.5.0)."""
-    separate_rocksdb_queues: bool
-    """useSeparateStorePathForRocksdbCQ puts the RocksDB of the queues in consumequeue_rocksdb/ (5.5.0)."""
-    pull_fails_without_row: bool
+    messages are dispatched to (CommitLogDispatchStore) take part in the decision."""
+    accelerated_recovery: bool = _since("5.5.0")
+    """After a crash, enableAcceleratedRecovery begins inside a file, where dispatch ended."""
+    offset_check: bool = _since("5.5.0")
+    """checkCommitLogOffsetOnRecover ends recovery at a record whose PHYSICALOFFSET is not in its file."""
+    separate_rocksdb_queues: bool = _since("5.5.0")
+    """useSeparateStorePathForRocksdbCQ puts the RocksDB of the queues in consumequeue_rocksdb/."""
+    pull_fails_without_row: bool = _since("5.5.0")
     """A pull from a queue in RocksDB fails if it meets a queue offset without a row, unless
-    iteratorWhenUseRocksdbConsumeQueue=false (5.5.0); before, only one that begins there finds nothing."""
-    double_write_needs_lmq: bool
-    """A broker with rocksdbCQDoubleWriteEnable starts only with combineCQUseRocksdbForLmq (5.5.0)."""
-    selective_double_write: bool
-    """rocksdbCQSelectiveDoubleWriteEnable writes only queues of lite topics to RocksDB, too (5.5.1)."""
+    iteratorWhenUseRocksdbConsumeQueue=false; before, only one that begins there finds nothing."""
+    double_write_needs_lmq: bool = _since("5.5.0")
+    """A broker with rocksdbCQDoubleWriteEnable starts only with combineCQUseRocksdbForLmq."""
+    selective_double_write: bool = _since("5.5.1")
+    """rocksdbCQSelectiveDoubleWriteEnable writes only queues of lite topics to RocksDB, too."""
 
 
 def rules_for(version: str | None = None) -> BrokerRules:
@@ -212,6 +222,11 @@ _DLEDGER = (("4.5.1", "0.1"), ("4.8.0", "0.2.2"), ("4.9.3", "0.2.3"), ("4.9.4", 
 _DLEDGER_5 = (("5.0.0", "0.3.1"), ("5.1.1", "0.3.1.2"), ("5.4.0", "0.3.2"), ("5.5.1", "0.3.3.4"))
 
 
+def _holds(rule: Field[bool], version: tuple[int, ...]) -> bool:
+    first, until = rule.metadata["first"], rule.metadata["until"]
+    return version_number(first) <= version and not (until and version >= version_number(until))
+
+
 @cache
 def _rules(version: str) -> BrokerRules:
     v = version_number(version)
@@ -235,54 +250,14 @@ def _rules(version: str) -> BrokerRules:
         version=version,
         evidence="run" if version in RUN_VERSIONS else "by source",
         length_mismatch=LengthMismatch.IGNORE_REST if not since("4.5.1") or version == "4.9.2" else LengthMismatch.FAIL,
-        skips_directories=since("5.1.0"),
-        deletes_empty_last=since("5.1.3"),
         normal_start=normal,
         abnormal_start=AbnormalStart.RECORD if since("5.3.4") else AbnormalStart.HEAD,
-        recover_cap=since("5.4.0"),
-        v2=since("5.1.0"),
-        ipv6=since("4.6.0"),
-        bound_checks=since("5.3.2"),
-        negative_size_refused=since("5.5.1"),
         property_crc=crc,
-        splits_properties=not since("4.9.1"),
-        duplicate_info=since("5.0.0"),
-        inner_batch=since("5.0.0"),
-        half_message_accepted=not since("4.3.2"),
-        truncates_cq_after_clean_exit=since("4.3.2"),
-        cq_truncation_unconditional=not since("4.3.2"),
-        max_cq_after_dispatch=since("5.3.4"),
-        dispatches_after_clean_exit=since("5.3.2"),
-        destroys_cq_without_log_after_clean_exit=since("4.5.1"),
-        cq_address_is_start=not since("4.5.1"),
-        binary_min_offset=since("5.0.0"),
-        empty_last_queue_file_is_fatal=since("5.0.0") and not since("5.5.0"),
-        forgets_end_of_empty_queue=since("5.5.1"),
         reput=Reput.CQ_MAX if since("4.5.1") and not since("5.0.0") else Reput.LOG_END,
         fan_out=_fan_out(v),
-        batch_queues=since("5.0.0"),
-        rocksdb_queues=since("5.2.0"),
-        combined_queues=since("5.3.4"),
-        light_in_rocksdb=since("5.5.0"),
-        index_failure_is_fatal=since("5.1.0"),
-        timer_wheel=since("5.0.0"),
         config_reader=reader_of(version),
-        more_metadata=since("5.0.0"),
-        any_wheel_failure_is_caught=since("5.3.1"),
-        wheel_snapshots=since("5.3.4"),
-        shutdown_throws=since("5.1.2") and not since("5.3.4"),
         dledger=dledger,
-        dledger_abnormal=since("5.2.0"),
-        dledger_wants_duplicate_info=version == "5.2.0",
-        dledger_deprecated=since("5.5.1"),
-        message_rows_limit_start=since("5.4.0"),
-        logics_offset=since("5.5.0"),
-        accelerated_recovery=since("5.5.0"),
-        offset_check=since("5.5.0"),
-        separate_rocksdb_queues=since("5.5.0"),
-        pull_fails_without_row=since("5.5.0"),
-        double_write_needs_lmq=since("5.5.0"),
-        selective_double_write=since("5.5.1"),
+        **{f.name: _holds(f, v) for f in fields(BrokerRules) if f.metadata},
     )
 
 

@@ -141,12 +141,12 @@ def held_by(store: Path, state: LockState) -> StoreIsLive:
     return StoreIsLive(Text("{store}: its lock is held by process {holder}", store=store, holder=holder), *advice)
 
 
-def named(pid: int | None, proc: Path = Path("/proc")) -> str:
+def named(pid: int | None) -> str:
     """Format a process for messages: its id and, if /proc has it, its command."""
     if pid is None:
         return "unknown"
     try:
-        command = os.fsdecode((proc / str(pid) / "comm").read_bytes()).strip()
+        command = os.fsdecode(Path(f"/proc/{pid}/comm").read_bytes()).strip()
     except OSError:
         return str(pid)
     return f"{pid} ({command})"

@@ -157,14 +157,11 @@ class Store(StoreQueues):
     oldest log files to ignore, because a running broker deletes them during a read.
     """
 
-    def __init__(
-        self, path: Path, config: BrokerConfig, *, files: Files = LOCAL, follow_config_paths: bool = True
-    ) -> None:
+    def __init__(self, path: Path, config: BrokerConfig, files: Files = LOCAL) -> None:
         super().__init__(path, config, files)
         self.moved: Mapping[Path, Path] = {}
         self.left_out: frozenset[Path] = frozenset()
         self.expiring = 0
-        self._follow = follow_config_paths
 
     # --- logs -----------------------------------------------------------------------------------------------------
 
@@ -178,7 +175,7 @@ class Store(StoreQueues):
     @cached_property
     def commitlog_directories(self) -> list[Path]:
         """The commitlog directories: the configured paths, including read-only ones, else root/commitlog."""
-        configured = [] if not self._follow else self.config.paths("storePathCommitLog")
+        configured = self.config.paths("storePathCommitLog")
         if configured:
             extra = [p for p in self._read_only_paths() if p not in configured]
             return [self._located(p) for p in configured + extra]
@@ -196,8 +193,6 @@ class Store(StoreQueues):
     @cached_property
     def missing_paths(self) -> list[Path]:
         """Configured commitlog or DLedger directories that do not exist."""
-        if not self._follow:
-            return []
         paths = self.config.paths("storePathCommitLog") + self._read_only_paths()
         paths += self.config.paths("storePathDLedgerCommitLog")
         return [p for p in map(self._located, paths) if not self.files.is_directory(p)]
@@ -243,7 +238,7 @@ class Store(StoreQueues):
 
     def dledger_at(self, directory: Path) -> DLedgerFiles:
         """Return the DLedger files of a `dledger-<id>` directory."""
-        configured = self.config.paths("storePathDLedgerCommitLog") if self._follow else []
+        configured = self.config.paths("storePathDLedgerCommitLog")
         data = self._log("dledger", [self._located(p) for p in configured] or [directory / "data"])
         index = MappedFileQueue.open(
             "dledger-index",
