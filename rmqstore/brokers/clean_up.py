@@ -281,25 +281,13 @@ def _reasons(
     return tuple(out)
 
 
-def expired_by_offset(last_units: Sequence[int], minimum: int) -> int:
-    """Count the leading files of a consume queue that are deleted: their last unit points below the log's minimum.
+def expired_below(last: Sequence[int], minimum: int) -> int:
+    """Count the leading files of a consume queue, or of the index, that are deleted; never the last one.
 
-    `last_units` holds the commitlog address in the last unit of each file; the last file is always kept.
-    Units: bytes. Source: MappedFileQueue#deleteExpiredFileByOffset
+    `last` has the last log address of each file, in its last unit or in its header; `minimum` is the first of the log.
+    Source: MappedFileQueue#deleteExpiredFileByOffset, IndexService#deleteExpiredFile
     """
-    return _leading_below(last_units[:-1], minimum)
-
-
-def expired_index(ends: Sequence[int], minimum: int) -> int:
-    """Count the leading index files that are deleted: their end address is below the log's minimum; never the last.
-
-    Units: bytes. Source: IndexService#deleteExpiredFile
-    """
-    return _leading_below(ends[:-1], minimum)
-
-
-def _leading_below(values: Sequence[int], minimum: int) -> int:
-    return sum(1 for _ in takewhile(lambda value: value < minimum, values))
+    return sum(1 for _ in takewhile(lambda address: address < minimum, last[:-1]))
 
 
 HORIZON = 30 * 24 * HOUR

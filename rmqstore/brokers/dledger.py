@@ -20,7 +20,7 @@ import numpy as np
 from rmqstore.brokers.dispatch import DispatchCondition
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.log_files import FileBytes, Scanned
-from rmqstore.brokers.mapped_files import STRICT, SimulatedFiles, load_directories, wrapped_long
+from rmqstore.brokers.mapped_files import SimulatedFiles, load_directories, wrapped_long
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import BatchQueue
 from rmqstore.brokers.record import ParserSettings
@@ -455,7 +455,7 @@ class DLedgerStart(PlainStart):
         group = self.group
         directories = group.data.directories if group is not None else (self.home / "data",)
         for files, folders in ((self.data, directories), (self.index, (self.home / "index",))):
-            loaded = load_directories(folders, files.file_size, STRICT, self.files)
+            loaded = load_directories(folders, files.file_size, None, self.files)
             if (obstacle := loaded.obstacle) is not None:
                 # a wrong length ends the process, a wrong name only makes load() return false
                 code = LOAD_FALSE if "NumberFormatException" in obstacle.log_line else PROCESS_EXIT

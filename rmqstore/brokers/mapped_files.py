@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, Protocol
 
-from rmqstore.brokers.rules import LengthMismatch
+from rmqstore.brokers.rules import BrokerRules, LengthMismatch
 from rmqstore.files.files import LOCAL, Files, OpenFile
 from rmqstore.files.mapped_file_queue import DirEntry, offset_to_file_name
 from rmqstore.formats.javatext import parse_long
@@ -94,45 +93,27 @@ class Loaded:
     ignored: list[Path] = field(default_factory=list)
 
 
-class LoadRules(Protocol):
-    """The rules of a version for MappedFileQueue#load."""
+def load_directories(
+    directories: Iterable[Path], file_size: int, rules: BrokerRules | None, files: Files = LOCAL
+) -> Loaded:
+    """Simulate MappedFileQueue#doLoad on one directory, or on all directories of a multi-path commitlog.
 
-    @property
-    def length_mismatch(self) -> LengthMismatch: ...
-
-    @property
-    def skips_directories(self) -> bool: ...
-
-    @property
-    def deletes_empty_last(self) -> bool: ...
-
-
-class _StrictLoad(NamedTuple):
-    length_mismatch: LengthMismatch = LengthMismatch.FAIL
-    skips_directories: bool = False
-    deletes_empty_last: bool = False
-
-
-STRICT: LoadRules = _StrictLoad()
-"""The rules of DLedger: it accepts no directory and no 0-byte file (MmapFileList#doLoad)."""
-
-
-def load_directories(directories: Iterable[Path], file_size: int, rules: LoadRules, files: Files = LOCAL) -> Loaded:
-    """Simulate MappedFileQueue#doLoad on one directory, or on all directories of a multi-path commitlog."""
+    `rules` None: those of DLedger, which accepts no directory and no 0-byte file (MmapFileList#doLoad).
+    """
     entries: list[DirEntry] = []
     for directory in directories:
         entries.extend(files.list(directory))
     entries.sort(key=lambda e: java_order(e.path.name))
     out = Loaded([])
     for i, entry in enumerate(entries):
-        if entry.directory and rules.skips_directories:
+        if entry.directory and rules is not None and rules.skips_directories:
             continue
         length = -1 if entry.directory else entry.length
-        if length == 0 and i == len(entries) - 1 and rules.deletes_empty_last:
+        if length == 0 and i == len(entries) - 1 and rules is not None and rules.deletes_empty_last:
             out.deleted.append(entry.path)
             continue
         if length != file_size:
-            if rules.length_mismatch is LengthMismatch.IGNORE_REST:
+            if rules is not None and rules.length_mismatch is LengthMismatch.IGNORE_REST:
                 out.ignored = [e.path for e in entries[i:]]
                 return out
             out.obstacle = Obstacle(entry.path, _misfit(entry, file_size), WRONG_LENGTH_TEXT)

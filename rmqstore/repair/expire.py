@@ -32,8 +32,7 @@ from rmqstore.brokers.clean_up import (
     Why,
     decide_commitlog,
     decide_dledger,
-    expired_by_offset,
-    expired_index,
+    expired_below,
     forecast_filling,
 )
 from rmqstore.brokers.rules import rules_for
@@ -239,7 +238,7 @@ def _queues(draft: PlanBuilder, minimum: int) -> None:
         for file in files:
             raw = file.read_at(8, file.file_size - unit)
             last.append(int.from_bytes(raw, "big", signed=True) if len(raw) == 8 else minimum)
-        for file in files[: expired_by_offset(last, minimum)]:
+        for file in files[: expired_below(last, minimum)]:
             draft.discard(file.path, Text("all its units point below {minimum}", minimum=minimum))
 
 
@@ -249,7 +248,7 @@ def _index(draft: PlanBuilder, minimum: int) -> None:
     for entry in entries:
         raw = draft.store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
         ends.append(index.HEADER.parse(raw)["end_phy_offset"])
-    for entry in entries[: expired_index(ends, minimum)]:
+    for entry in entries[: expired_below(ends, minimum)]:
         draft.discard(entry.path, Text("all its entries point below {minimum}", minimum=minimum))
 
 

@@ -13,8 +13,7 @@ from rmqstore.brokers.clean_up import (
     Why,
     decide_commitlog,
     decide_dledger,
-    expired_by_offset,
-    expired_index,
+    expired_below,
 )
 
 NOW = 1_000 * HOUR
@@ -157,7 +156,7 @@ def test_dledger_compares_the_disk_usage_as_a_32_bit_float(most: int, used: int,
 
 
 def test_queue_and_index_files_expire_by_their_last_physical_offset() -> None:
-    assert expired_by_offset([10, 20, 30, 5], 25) == 2
-    assert expired_by_offset([10], 25) == 0
-    assert expired_index([10, 20, 30], 31) == 2
-    assert expired_index([10, 40, 20, 30], 31) == 1
+    assert expired_below([10, 20, 30, 5], 25) == 2
+    assert expired_below([10], 25) == 0
+    assert expired_below([10, 20, 30], 31) == 2
+    assert expired_below([10, 40, 20, 30], 31) == 1

@@ -308,18 +308,29 @@ def contradicted(
     if len(np.unique(at)) > max(_FEW, len(columns) // 2):
         return {}
     chains = _Chains(files)
-    found: dict[int, int] = {}
+    times: dict[int, int] = {}
     for row, i in zip(rows.tolist(), at.tolist(), strict=True):
         if chains.hold(int(number[row]), int(unit[row]), int(key_hash[row])):
-            found[i] = found.get(i, 0) + 1
+            times[i] = times.get(i, 0) + 1
     out = {}
-    for i, count in found.items():
+    for i, count in times.items():
         if is_filler_text(columns.properties(i)):
             continue  # a repair wrote it in place of the lost message of the entry
         own = np.flatnonzero(offset == columns.offset[i])
         own = own[np.lexsort((unit[own], number[own]))]
-        one = _of_record(columns, i, tuple(key_hash[own].tolist()), count)
-        out[one.offset] = one
+        given = properties.parse_properties(columns.properties(i))
+        out[int(columns.offset[i])] = Contradicted(
+            int(columns.offset[i]),
+            int(columns.size[i]),
+            java_text(columns.topic(i)),
+            int(columns.queue_id[i]),
+            int(columns.queue_offset[i]),
+            int(columns.store_timestamp[i]),
+            given.get(properties.UNIQ_KEY, ""),
+            given.get(properties.KEYS, ""),
+            tuple(key_hash[own].tolist()),
+            count,
+        )
     return out
 
 
@@ -338,19 +349,3 @@ class _Chains:
                 return at == unit
             self.left -= 1
         return False
-
-
-def _of_record(columns: Columns, i: int, hashes: tuple[int, ...], entries: int) -> Contradicted:
-    found = properties.parse_properties(columns.properties(i))
-    return Contradicted(
-        int(columns.offset[i]),
-        int(columns.size[i]),
-        java_text(columns.topic(i)),
-        int(columns.queue_id[i]),
-        int(columns.queue_offset[i]),
-        int(columns.store_timestamp[i]),
-        found.get(properties.UNIQ_KEY, ""),
-        found.get(properties.KEYS, ""),
-        hashes,
-        entries,
-    )

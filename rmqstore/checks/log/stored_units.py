@@ -71,27 +71,6 @@ def _kept(known: OrderedDict[Run, T], key: Run, make: Callable[[], T], most: int
     return known[key]
 
 
-def _rocksdb_queues(store: Store) -> RocksDBQueues | None:
-    """Return the consume queues in RocksDB; None for a store that has all of them in files, or cannot read others.
-
-    Errors: NotReadable, because an earlier step could read the database, perhaps on another machine.
-    """
-    if not store.rocksdb_consume_queue and not store.light_in_rocksdb:
-        return None
-    from rmqstore.files.rocksdb.database import CannotRead
-    from rmqstore.files.rocksdb.queues import RocksDBQueues
-
-    try:
-        return RocksDBQueues(store)
-    except CannotRead as e:
-        if not store.rocksdb_consume_queue:
-            return None  # light queues are not compared then
-        raise NotReadable(
-            f"{store.rocksdb_directory.name}/: {e}",
-            Text("run the command again: a process may have changed it, or a worker lacks the extra rocksdb"),
-        ) from None
-
-
 class UnitFiles:
     """Units of consume queues by index. The listings of the first `_KEPT_QUEUES` queues are kept.
 
@@ -107,7 +86,25 @@ class UnitFiles:
 
     @cached_property
     def _rows(self) -> RocksDBQueues | None:
-        return _rocksdb_queues(self.store)
+        """The consume queues in RocksDB; None for a store that has all of them in files, or cannot read others.
+
+        Errors: NotReadable, because an earlier step could read the database, perhaps on another machine.
+        """
+        store = self.store
+        if not store.rocksdb_consume_queue and not store.light_in_rocksdb:
+            return None
+        from rmqstore.files.rocksdb.database import CannotRead
+        from rmqstore.files.rocksdb.queues import RocksDBQueues
+
+        try:
+            return RocksDBQueues(store)
+        except CannotRead as e:
+            if not store.rocksdb_consume_queue:
+                return None  # light queues are not compared then
+            raise NotReadable(
+                f"{store.rocksdb_directory.name}/: {e}",
+                Text("run the command again: a process may have changed it, or a worker lacks the extra rocksdb"),
+            ) from None
 
     def queue(self, topic: str, queue_id: int) -> MappedFileQueue:
         """Return the files of a queue; empty if the topic cannot be the name of a directory."""
