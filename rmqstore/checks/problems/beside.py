@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import (
-    OperatorTask,
     Repair,
     Rows,
     error,
@@ -22,10 +21,8 @@ DIRECTORY: Rows = (
     repairable_error(
         code=codes.DIR_STRAY_FILE,
         title=Text("foreign file or directory among files that brokers list"),
-        needs_operator=OperatorTask(
-            why=Text("it is not a regular file, or only a person may move it from where it is"),
-            do=Text("move it away by hand"),
-        ),
+        why_not=Text("it is not a regular file, or only a person may move it from where it is"),
+        to_do=Text("move it away by hand"),
         spoils_files=True,
         about=Text(
             "commitlog/, timerlog/ or a queue directory holds a file whose name is not an offset, a file whose length "
@@ -69,11 +66,9 @@ DIRECTORY: Rows = (
         code=codes.DIR_FILE_SIZE,
         title=Text("file size differs from the configuration"),
         explains=2,
-        needs_operator=OperatorTask(
-            why=Text("the configuration does not match the files"),
-            do=Text("set the key that is named above"),
-            stops_all=True,
-        ),
+        why_not=Text("the configuration does not match the files"),
+        to_do=Text("set the key that is named above"),
+        stops_all=True,
         about=Text(
             "All files of a queue have a different length than broker.conf says. The broker does not start (`length "
             "not matched`). Set the key named in the finding to the size of the files. Other findings may only be "
@@ -83,11 +78,9 @@ DIRECTORY: Rows = (
     error(
         code=codes.DIR_DUPLICATE_FILE,
         title=Text("two files that start at the same offset"),
-        needs_operator=OperatorTask(
-            why=Text("nothing shows which of the two files is the right one"),
-            do=Text("move one of them away"),
-            stops_all=True,
-        ),
+        why_not=Text("nothing shows which of the two files is the right one"),
+        to_do=Text("move one of them away"),
+        stops_all=True,
         about=Text(
             "Two directories of a multi-path commitlog hold a file with the same name, or a directory has two names of "
             "the same number (one with fewer zeros). The broker loads both and reads `other` (apache/rocketmq issue "
@@ -98,11 +91,9 @@ DIRECTORY: Rows = (
         code=codes.DIR_MISSING_PATH,
         title=Text("configured path does not exist"),
         explains=1,
-        needs_operator=OperatorTask(
-            why=Text("part of the store may be elsewhere"),
-            do=Text("mount the disk, or correct broker.conf"),
-            stops_all=True,
-        ),
+        why_not=Text("part of the store may be elsewhere"),
+        to_do=Text("mount the disk, or correct broker.conf"),
+        stops_all=True,
         about=Text(
             "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not mounted. Nothing "
             "is repaired while part of the store may be elsewhere."
@@ -111,19 +102,15 @@ DIRECTORY: Rows = (
     error(
         code=codes.DIR_UNREADABLE,
         title=Text("file or directory cannot be read"),
-        needs_operator=OperatorTask(
-            why=Text("the operating system refuses to read it"),
-            do=Text("give yourself permission to read it, then run this command again"),
-        ),
+        why_not=Text("the operating system refuses to read it"),
+        to_do=Text("give yourself permission to read it, then run this command again"),
         about=Text("The operating system refused to read a file or directory (permission, I/O error)."),
     ),
     warning(
         code=codes.DIR_OWNER,
         title=Text("files that the broker's user cannot write"),
-        needs_operator=OperatorTask(
-            why=Text("only you can decide on owners and modes"),
-            do=Text("run the command that `rmqstore verify` shows"),
-        ),
+        why_not=Text("only you can decide on owners and modes"),
+        to_do=Text("run the command that `rmqstore verify` shows"),
         about=Text(
             "Most files that brokers created in this store belong to one user. Some other files or directories belong "
             "to someone else, and their owner, group and mode do not let that user read and write them: after a "
@@ -155,11 +142,9 @@ DIRECTORY: Rows = (
         code=codes.DIR_OPEN_JOURNAL,
         title=Text("unfinished repair of this store"),
         repair=Repair.UNDO,
-        needs_operator=OperatorTask(
-            why=Text("a repair is not finished"),
-            do=Text("run `rmqstore undo` or `rmqstore resume` with the journal named above"),
-            stops_all=True,
-        ),
+        why_not=Text("a repair is not finished"),
+        to_do=Text("run `rmqstore undo` or `rmqstore resume` with the journal named above"),
+        stops_all=True,
         about=Text(
             "The store contains a journal of rmqstore whose apply stopped half-way. Undo or resume it first. If the "
             "state is `missing`, the store refers to a journal elsewhere (--journal) that is not there or is damaged: "
@@ -170,10 +155,8 @@ DIRECTORY: Rows = (
     note(
         code=codes.DIR_LINK,
         title=Text("symbolic link at the top of the store"),
-        needs_operator=OperatorTask(
-            why=Text("links are never changed"),
-            do=Text("check where it points"),
-        ),
+        why_not=Text("links are never changed"),
+        to_do=Text("check where it points"),
         about=Text(
             "The top directory of the store contains a symbolic link, which was followed. Linked files are read as a "
             "broker reads them, but nothing is ever written through a link."
@@ -215,10 +198,8 @@ CONFIG: Rows = (
     error(
         code=codes.CFG_UNREADABLE,
         title=Text("neither a config file nor its .bak can be parsed"),
-        needs_operator=OperatorTask(
-            why=Text("neither the file nor its .bak can be parsed"),
-            do=Text("write a new file, or take the file from a replica or a backup"),
-        ),
+        why_not=Text("neither the file nor its .bak can be parsed"),
+        to_do=Text("write a new file, or take the file from a replica or a backup"),
         about=Text(
             "Neither the file nor its .bak is valid JSON with values of the types that the broker reads: the broker "
             "does not start (exit 253). With no .bak it starts, but without what the file says: as if there were no "
@@ -229,12 +210,10 @@ CONFIG: Rows = (
     error(
         code=codes.CFG_NO_TOPICS,
         title=Text("topics.json is missing, but topics have batch queues"),
-        needs_operator=OperatorTask(
-            why=Text("nothing in the store shows the other settings of the topics"),
-            do=Text(
-                "take config/topics.json from a replica or a backup; or write one that gives each of these "
-                'topics the attribute "queue.type": "BatchCQ"'
-            ),
+        why_not=Text("nothing in the store shows the other settings of the topics"),
+        to_do=Text(
+            "take config/topics.json from a replica or a backup; or write one that gives each of these "
+            'topics the attribute "queue.type": "BatchCQ"'
         ),
         about=Text(
             "Topics have batch queues, or messages in the log that need one, but neither topics.json nor its .bak says "
@@ -246,12 +225,10 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_LOST_TOPICS,
         title=Text("topics.json is missing, and the log has messages of topics"),
-        needs_operator=OperatorTask(
-            why=Text("the log names the topics, but not their settings"),
-            do=Text(
-                "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
-                "updateTopic`, with at least as many queues as before"
-            ),
+        why_not=Text("the log names the topics, but not their settings"),
+        to_do=Text(
+            "take config/topics.json from a slave or a backup; or create the topics again with `mqadmin "
+            "updateTopic`, with at least as many queues as before"
         ),
         about=Text(
             "A broker has run on this store, and topics.json and its .bak are gone. The next broker starts, but does "
@@ -262,12 +239,10 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_UNSTORED_TOPICS,
         title=Text("topics with consume queues are not in config/rdb/"),
-        needs_operator=OperatorTask(
-            why=Text("the queues name the topics, but not their settings"),
-            do=Text(
-                "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this stores "
-                "them. Best do it before the broker stops, because it still knows them"
-            ),
+        why_not=Text("the queues name the topics, but not their settings"),
+        to_do=Text(
+            "create the topics with `mqadmin updateTopic`, with at least as many queues as before: this stores "
+            "them. Best do it before the broker stops, because it still knows them"
         ),
         about=Text(
             "With configManagerVersion=v2, a broker does not store topics that it created automatically when a "
@@ -279,12 +254,10 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_UNKNOWN_TOPICS,
         title=Text("topics with messages are not in topics.json"),
-        needs_operator=OperatorTask(
-            why=Text("the queues name the topics, but not their settings"),
-            do=Text(
-                "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or "
-                "create the topics with `mqadmin updateTopic`, with at least as many queues as before"
-            ),
+        why_not=Text("the queues name the topics, but not their settings"),
+        to_do=Text(
+            "stop the broker and add the entries that `rmqstore lost STORE` prints to config/topics.json; or "
+            "create the topics with `mqadmin updateTopic`, with at least as many queues as before"
         ),
         about=Text(
             "The log has messages of these topics, and their consume queues exist, but topics.json does not have the "
@@ -298,12 +271,10 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_NO_OFFSETS,
         title=Text("consumerOffset.json is missing, and groups have consumed"),
-        needs_operator=OperatorTask(
-            why=Text("nothing else in the store shows how far the groups have read"),
-            do=Text(
-                "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
-                "resetOffsetByTime` after the start"
-            ),
+        why_not=Text("nothing else in the store shows how far the groups have read"),
+        to_do=Text(
+            "take config/consumerOffset.json from a slave or a backup; or set the offsets with `mqadmin "
+            "resetOffsetByTime` after the start"
         ),
         about=Text(
             "A broker has run on this store, groups have retry topics, and consumerOffset.json and its .bak are gone. "
@@ -352,12 +323,10 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_TIER_ENDS,
         title=Text("tiered storage ends before the queue begins"),
-        needs_operator=OperatorTask(
-            why=Text("the messages between are nowhere in this store"),
-            do=Text(
-                "copy the tier's files of this queue before the start, or start without tiered storage "
-                "(messageStorePlugIn); `recover --replica` may bring the messages back"
-            ),
+        why_not=Text("the messages between are nowhere in this store"),
+        to_do=Text(
+            "copy the tier's files of this queue before the start, or start without tiered storage "
+            "(messageStorePlugIn); `recover --replica` may bring the messages back"
         ),
         about=Text(
             "tieredStoreMetadata.json says that the tier has the queue up to an offset below the queue's minimum here: "
@@ -379,10 +348,8 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_NO_DELAYS,
         title=Text("delayOffset.json is missing, but delayed messages were due"),
-        needs_operator=OperatorTask(
-            why=Text("nothing else in the store shows which of them were delivered"),
-            do=Text("take config/delayOffset.json from a slave or a backup that is not older than the log"),
-        ),
+        why_not=Text("nothing else in the store shows which of them were delivered"),
+        to_do=Text("take config/delayOffset.json from a slave or a backup that is not older than the log"),
         about=Text(
             "Messages of this delay level were due before the last message of the log: by more than 20 seconds, or by "
             "more than a second if all of config/ is gone. A running broker delivers when they are due, and saves "
@@ -392,10 +359,8 @@ CONFIG: Rows = (
     warning(
         code=codes.CFG_NO_LEVEL,
         title=Text("delayed messages in a level that messageDelayLevel does not have"),
-        needs_operator=OperatorTask(
-            why=Text("only broker.conf sets the delay levels"),
-            do=Text("give messageDelayLevel in broker.conf at least as many levels as these messages need"),
-        ),
+        why_not=Text("only broker.conf sets the delay levels"),
+        to_do=Text("give messageDelayLevel in broker.conf at least as many levels as these messages need"),
         withholds=True,
         about=Text(
             "messageDelayLevel of broker.conf has fewer levels than the messages that wait in SCHEDULE_TOPIC_XXXX. The "
@@ -482,10 +447,8 @@ TIMER: Rows = (
     warning(
         code=codes.TM_MISSING,
         title=Text("timer log and timercheck are missing, but timed messages were due"),
-        needs_operator=OperatorTask(
-            why=Text("nothing else in the store shows which of them were delivered"),
-            do=Text("take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log"),
-        ),
+        why_not=Text("nothing else in the store shows which of them were delivered"),
+        to_do=Text("take timerlog/, timerwheel and config/timercheck from a backup that is not older than the log"),
         about=Text(
             "The timer queue has messages that were due before the last message of the log. A running broker delivers "
             "them when they are due, and writes the timer log and timercheck every second. Without both, the next "
@@ -496,12 +459,10 @@ TIMER: Rows = (
     error(
         code=codes.TM_COMPACTION,
         title=Text("compaction log and its queue differ"),
-        needs_operator=OperatorTask(
-            why=Text("compacted messages are nowhere else in the store"),
-            do=Text(
-                "move the directories of the queue out of compaction/ (the broker compacts it again from what the log "
-                "has), or take the file from a replica or a backup"
-            ),
+        why_not=Text("compacted messages are nowhere else in the store"),
+        to_do=Text(
+            "move the directories of the queue out of compaction/ (the broker compacts it again from what the log "
+            "has), or take the file from a replica or a backup"
         ),
         about=Text(
             "compactionLog and compactionCq of a queue must hold the same file names, otherwise the broker does not "
@@ -594,13 +555,11 @@ ROWS: Rows = (
     error(
         code=codes.RDB_DAMAGED,
         title=Text("the RocksDB in rocksdbstore/ is damaged"),
-        needs_operator=OperatorTask(
-            why=Text("nothing else in the store has its rows"),
-            do=Text(
-                "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, which makes "
-                "the rows of open half messages again; the broker reads the timer topic from its beginning, and "
-                "delivers messages whose time has passed once more"
-            ),
+        why_not=Text("nothing else in the store has its rows"),
+        to_do=Text(
+            "take rocksdbstore/ from a backup, or move it out of the store and run `rmqstore recover`, which makes "
+            "the rows of open half messages again; the broker reads the timer topic from its beginning, and "
+            "delivers messages whose time has passed once more"
         ),
         about=Text(
             "A file of the database is missing or has wrong bytes. The broker starts, and only its log has an error "
@@ -635,12 +594,10 @@ POP: Rows = (
     warning(
         code=codes.POP_BEYOND,
         title=Text("POP check points name messages that their queue does not have"),
-        needs_operator=OperatorTask(
-            why=Text("the check points are messages of the log, and the messages that they name are gone"),
-            do=Text(
-                "nothing is lost by them: start the broker, and let no producer send to these topics before the latest "
-                "time that is named above, if no message may be delivered twice"
-            ),
+        why_not=Text("the check points are messages of the log, and the messages that they name are gone"),
+        to_do=Text(
+            "nothing is lost by them: start the broker, and let no producer send to these topics before the latest "
+            "time that is named above, if no message may be delivered twice"
         ),
         about=Text(
             "A check point in `rmq_sys_REVIVE_LOG_*`, or in the timer on its way there, is a POP consumer's receipt of "
@@ -656,12 +613,10 @@ BROKER: Rows = (
     repairable_error(
         code=codes.BR_START_LOSES,
         title=Text("the next start takes messages from a sound store"),
-        needs_operator=OperatorTask(
-            why=Text("the rules of this broker version lose them, not damage of the store"),
-            do=Text(
-                "start a version that loses nothing: `rmqstore verify STORE --broker VERSION` forecasts it; start a "
-                "store that has DLedger entries with enableDLegerCommitLog=true"
-            ),
+        why_not=Text("the rules of this broker version lose them, not damage of the store"),
+        to_do=Text(
+            "start a version that loses nothing: `rmqstore verify STORE --broker VERSION` forecasts it; start a "
+            "store that has DLedger entries with enableDLegerCommitLog=true"
         ),
         about=Text(
             "Nothing is damaged, but a start of this broker version takes messages away, or does not deliver them: a "
@@ -674,12 +629,10 @@ BROKER: Rows = (
     error(
         code=codes.BR_TOO_OLD,
         title=Text("the broker version is too old for the store"),
-        needs_operator=OperatorTask(
-            why=Text("the store is not damaged: this version does not know what newer versions write"),
-            do=Text(
-                "start the version named above or a newer one; or export the messages with `rmqstore export`, and "
-                "import them into a new store"
-            ),
+        why_not=Text("the store is not damaged: this version does not know what newer versions write"),
+        to_do=Text(
+            "start the version named above or a newer one; or export the messages with `rmqstore export`, and "
+            "import them into a new store"
         ),
         about=Text(
             "The log has records, or the store has queues or configuration, that this version cannot read: its start "
@@ -692,10 +645,8 @@ BROKER: Rows = (
     error(
         code=codes.BR_NO_START,
         title=Text("the broker does not start with a sound store"),
-        needs_operator=OperatorTask(
-            why=Text("the configuration or the rules of this broker version stop it, not damage of the store"),
-            do=Text("correct the setting that is named above, or start another version"),
-        ),
+        why_not=Text("the configuration or the rules of this broker version stop it, not damage of the store"),
+        to_do=Text("correct the setting that is named above, or start another version"),
         about=Text(
             "No other error explains why the broker does not start: for example, a messageDelayLevel that it cannot "
             "parse (`1x`, or two blanks between levels; exit 253)."

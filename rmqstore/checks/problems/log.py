@@ -5,7 +5,6 @@ from __future__ import annotations
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import (
     Extent,
-    OperatorTask,
     Repair,
     Rows,
     damaged_bytes,
@@ -97,13 +96,11 @@ COMMITLOG: Rows = (
         title=Text("file of another log"),
         damages_log=True,
         explains=3,
-        needs_operator=OperatorTask(
-            why=Text("nothing in the store shows whose messages belong here"),
-            do=Text(
-                "restore the right file from a replica or a backup; or move this one away, and run this command again"
-            ),
-            stops_all=True,
+        why_not=Text("nothing in the store shows whose messages belong here"),
+        to_do=Text(
+            "restore the right file from a replica or a backup; or move this one away, and run this command again"
         ),
+        stops_all=True,
         about=Text(
             "The messages of this file have no units, and the units that point into the file meet no message: a file "
             "from another broker, or from another time, has taken the place of the right one. Brokers do not notice; "
@@ -138,14 +135,12 @@ COMMITLOG: Rows = (
         title=Text("index entries contradict a message"),
         repair=Repair.ON_REQUEST,
         extent=Extent.RECORD,
-        needs_operator=OperatorTask(
-            why=Text(
-                "the original properties are not in the store, and the index entries are the only trace of the damage"
-            ),
-            do=Text(
-                "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message "
-                "under its present keys, so that the trace is gone"
-            ),
+        why_not=Text(
+            "the original properties are not in the store, and the index entries are the only trace of the damage"
+        ),
+        to_do=Text(
+            "take the file from a replica or a backup; or add --only CL-CONTRADICTED, which indexes the message "
+            "under its present keys, so that the trace is gone"
         ),
         about=Text(
             "The index entries written for this message belong to other keys than it has now: its properties or its "
@@ -188,10 +183,8 @@ COMMITLOG: Rows = (
     error(
         code=codes.CL_QUEUE_OFFSET_REPEAT,
         title=Text("duplicate queue offset"),
-        needs_operator=OperatorTask(
-            why=Text("nothing proves which of the records has the right QUEUEOFFSET"),
-            do=Text("their consumers get one of them; `rmqstore dump` shows both"),
-        ),
+        why_not=Text("nothing proves which of the records has the right QUEUEOFFSET"),
+        to_do=Text("their consumers get one of them; `rmqstore dump` shows both"),
         about=Text(
             "Two records of a queue have the same QUEUEOFFSET, or it goes back. Causes: a wrong consume queue end at "
             "an earlier start, stale records, or a damaged header."
@@ -221,10 +214,8 @@ COMMITLOG: Rows = (
     warning(
         code=codes.CL_STORE_TIME,
         title=Text("store time contradicts the neighbours"),
-        needs_operator=OperatorTask(
-            why=Text("nothing in the store proves the original time to the millisecond"),
-            do=Text("take the file from a replica or a backup; brokers deliver the message as it is"),
-        ),
+        why_not=Text("nothing in the store proves the original time to the millisecond"),
+        to_do=Text("take the file from a replica or a backup; brokers deliver the message as it is"),
         about=Text(
             "STORETIMESTAMP differs by more than a minute from the records before and after, and BORNTIMESTAMP agrees "
             "with those: a damaged field, which no checksum covers, or a clock that was wrong for one message. The "
@@ -299,10 +290,8 @@ COMMITLOG: Rows = (
         code=codes.CL_UNKNOWN_MAGIC,
         title=Text("records with an unknown magic"),
         damages_log=True,
-        needs_operator=OperatorTask(
-            why=Text("a newer or encrypted format is never changed"),
-            do=Text("use the version that wrote it"),
-        ),
+        why_not=Text("a newer or encrypted format is never changed"),
+        to_do=Text("use the version that wrote it"),
         about=Text(
             "The lengths of the records are consistent, but their magic is unknown: a newer or an encrypted format. "
             "Nothing is repaired."
@@ -313,12 +302,10 @@ COMMITLOG: Rows = (
         title=Text("no good record in the log"),
         of_missing_log=True,
         explains=4,
-        needs_operator=OperatorTask(
-            why=Text("its messages are not in this store, so nothing can restore them"),
-            do=Text(
-                "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the commitlog "
-                "from a replica or a backup"
-            ),
+        why_not=Text("its messages are not in this store, so nothing can restore them"),
+        to_do=Text(
+            "if storePathCommitLog is set, pass broker.conf with -c; otherwise take the files of the commitlog "
+            "from a replica or a backup"
         ),
         about=Text(
             "Consume queues have units, but the log has no record for them: its files are gone, contain no records, or "
@@ -446,14 +433,12 @@ DLEDGER: Rows = (
         code=codes.DL_OVERLAP,
         title=Text("commitlog and DLedger have messages at the same addresses"),
         explains=7,
-        needs_operator=OperatorTask(
-            why=Text("two logs have the same addresses, and only the operator knows which of them the broker reads"),
-            do=Text(
-                "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now runs without "
-                "DLedger; otherwise move the commitlog files from this address on away, after `rmqstore export`"
-            ),
-            stops_all=True,
+        why_not=Text("two logs have the same addresses, and only the operator knows which of them the broker reads"),
+        to_do=Text(
+            "run rmqstore with -c broker.conf that has enableDLegerCommitLog=false if the broker now runs without "
+            "DLedger; otherwise move the commitlog files from this address on away, after `rmqstore export`"
         ),
+        stops_all=True,
         about=Text(
             "DLedger was switched off, and the broker appended to its old commitlog again. Consumers get either the "
             "messages of DLedger or those of the commitlog from this address on, never both. With "

@@ -78,7 +78,12 @@ class Problem:
     """The fact that a finding needs for a repair: without it, the original value is unknown."""
     asked: str = ""
     """Why `recover` repairs it only on request."""
-    needs_operator: OperatorTask | None = None
+    why_not: str = ""
+    """Why no plan repairs it; "" if one does."""
+    to_do: str = ""
+    """What the operator should do then."""
+    stops_all: bool = False
+    """Whether nothing is repaired before that."""
     damages_log: bool = False
     """Whether bytes of the log before its tail are damaged: truncate cuts there, and salvage replaces them."""
     extent: Extent = Extent.NOTHING
@@ -110,6 +115,11 @@ class Problem:
     """Whether that number is only an upper limit."""
     explains: int = 0
     """Rank among the problems that explain others, which `verify` lists first: 1 before 2; 0 for all others."""
+
+    @property
+    def needs_operator(self) -> OperatorTask | None:
+        """Why no plan repairs it, and what the operator should do; None if a plan repairs it."""
+        return OperatorTask(self.why_not, self.to_do, self.stops_all) if self.why_not else None
 
     @property
     def remedy(self) -> str | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import (
-    OperatorTask,
     Rows,
     error,
     note,
@@ -205,12 +204,10 @@ CONSUME_QUEUE: Rows = (
     error(
         code=codes.CQ_ROCKSDB_FORMAT,
         title=Text("RocksDB of the consume queues has an unknown format"),
-        needs_operator=OperatorTask(
-            why=Text("a newer RocksDB may have written it, and nothing shows that its files are damaged"),
-            do=Text(
-                "start the broker version that wrote it, or install a newer rocksdict; if the files are damaged, move "
-                "them (not the directories) out of consumequeue/ and run this command again: it makes a new database"
-            ),
+        why_not=Text("a newer RocksDB may have written it, and nothing shows that its files are damaged"),
+        to_do=Text(
+            "start the broker version that wrote it, or install a newer rocksdict; if the files are damaged, move "
+            "them (not the directories) out of consumequeue/ and run this command again: it makes a new database"
         ),
         about=Text(
             "A table or the manifest in consumequeue/ has a format version that the RocksDB library does not know. The "
@@ -305,10 +302,8 @@ INDEX: Rows = (
     warning(
         code=codes.IX_CONFIG_SIZE,
         title=Text("index file size differs from the configuration"),
-        needs_operator=OperatorTask(
-            why=Text("the configuration does not match the files"),
-            do=Text("set the keys that are named above in broker.conf"),
-        ),
+        why_not=Text("the configuration does not match the files"),
+        to_do=Text("set the keys that are named above in broker.conf"),
         about=Text(
             "All index files have a different size than maxHashSlotNum and maxIndexNum in broker.conf give. The broker "
             "starts, and silently extends shorter files with zeros. With another number of slots, it looks for keys in "
