@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -49,11 +50,7 @@ def index_chain(
     follows a link to a higher number, which only damage can produce.
     Source: IndexFile#selectPhyOffset (RocketMQ 5.4.0)
     """
-    try:
-        file = files.open(path)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), files.open(path) as file:
         slot = file.read(SLOT.size, slot_at(slot_of(key_hash, slots)))
         number = int.from_bytes(slot, "big", signed=True)
         while 0 < number < units:
@@ -65,10 +62,6 @@ def index_chain(
             if unit["prev_index"] >= number:
                 return
             number = unit["prev_index"]
-    except OSError:
-        return
-    finally:
-        file.close()
 
 
 _SEARCH = 1 << 20
@@ -131,11 +124,7 @@ def _find_slots(files: Files, path: Path, length: int) -> int | None:
 def _find(files: Files, path: Path, wanted: bytes, start: int, stop: int) -> Iterator[int]:
     """Yield the positions (bytes) of a byte string in a file without reading its holes; none if it is unreadable."""
     overlap = len(wanted) - 1
-    try:
-        file = files.open(path)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), files.open(path) as file:
         for low, high in file.data_extents(start, stop):
             for at in range(max(low - overlap, start), high, _SEARCH):
                 block = file.read(min(_SEARCH + overlap, high - at), at)
@@ -143,10 +132,6 @@ def _find(files: Files, path: Path, wanted: bytes, start: int, stop: int) -> Ite
                 while hit >= 0:
                     yield at + hit
                     hit = block.find(wanted, hit + 1)
-    except OSError:
-        return
-    finally:
-        file.close()
 
 
 def _fits(files: Files, path: Path, length: int, slots: int, last: int) -> bool:

@@ -570,11 +570,7 @@ def read_wheel(store: Store) -> Wheel | None:
 
 def _used(files: Files, path: Path) -> Iterator[tuple[int, Any]]:
     """Yield (number of the first, slots) of the data extents of the file."""
-    try:
-        file = files.open(path)
-    except OSError:
-        return
-    try:
+    with suppress(OSError), files.open(path) as file:
         at = 0
         for low, high in file.data_extents(0, timer.wheel_size()):
             at = max(at, low // _SLOT.size * _SLOT.size)
@@ -582,10 +578,6 @@ def _used(files: Files, path: Path) -> Iterator[tuple[int, Any]]:
             slots = _SLOT.array(file.read(max(0, stop - at), at))
             yield at // _SLOT.size, slots
             at = stop
-    except OSError:
-        return
-    finally:
-        file.close()
 
 
 def precision(store: Store, queue: MappedFileQueue | None, wheel: Wheel | None) -> int:
