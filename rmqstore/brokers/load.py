@@ -137,11 +137,6 @@ def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
     return "timerwheel"
 
 
-def exit_without_store(rules: BrokerRules, config: BrokerConfig) -> int:
-    """Return the exit code of a broker whose load() returned false."""
-    return PROCESS_EXIT if rules.shutdown_throws and config.bool("timerWheelEnable") else LOAD_FALSE
-
-
 @dataclass(slots=True)
 class IndexLoad:
     """The index files that the load deletes, and the file that it cannot open."""

@@ -103,7 +103,7 @@ def load_directories(
     entries: list[DirEntry] = []
     for directory in directories:
         entries.extend(files.list(directory))
-    entries.sort(key=lambda e: java_order(e.path.name))
+    entries.sort(key=lambda e: e.path.name.encode("utf-16-be", "surrogatepass"))  # as String#compareTo
     out = Loaded([])
     for i, entry in enumerate(entries):
         if entry.directory and rules is not None and rules.skips_directories:
@@ -155,11 +155,6 @@ def java_divmod(value: int, by: int) -> tuple[int, int]:
     """Divide by a positive number as Java does: the quotient is rounded towards zero."""
     quotient, rest = divmod(abs(value), by)
     return (quotient, rest) if value >= 0 else (-quotient, -rest)
-
-
-def java_order(name: str) -> bytes:
-    """Return a key that sorts as String#compareTo does: by UTF-16 code units."""
-    return name.encode("utf-16-be", "surrogatepass")
 
 
 class SimulatedFiles:

@@ -28,7 +28,6 @@ from rmqstore.brokers.load import (
     check_before_load,
     check_queue_stores,
     database_directory,
-    exit_without_store,
     load_index,
     unreadable_after_load,
     unreadable_metadata,
@@ -147,10 +146,9 @@ class PlainStart:
         except StartRefused as refusal:
             return self._forecast(refusal)
         except StartFails as failure:
-            if failure.exit_code == LOAD_FALSE:
-                failure.exit_code = exit_without_store(self.rules, self.config)
-                if failure.exit_code != LOAD_FALSE:
-                    self.notes.append(HIDDEN)
+            if failure.exit_code == LOAD_FALSE and self.rules.shutdown_throws and self.config.bool("timerWheelEnable"):
+                failure.exit_code = PROCESS_EXIT
+                self.notes.append(HIDDEN)
             return self._forecast(failure)
         return self._forecast()
 

@@ -342,24 +342,21 @@ class LocalFiles(Files):
         return real_path(path)
 
     def identity(self, path: Path) -> FileIdentity | None:
-        try:
+        with contextlib.suppress(OSError):
             status = path.stat()
-        except OSError:
-            return None
-        return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+            return FileIdentity(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        return None
 
     def rights(self, path: Path) -> FileRights | None:
-        try:
+        with contextlib.suppress(OSError):
             status = path.stat()
-        except OSError:
-            return None
-        return FileRights(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+            return FileRights(stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+        return None
 
     def allocated(self, path: Path) -> int | None:
-        try:
+        with contextlib.suppress(OSError):
             return path.stat().st_blocks * _UNIT
-        except OSError:
-            return None
+        return None
 
     def may_read(self, path: Path) -> bool:
         return os.access(path, os.R_OK, effective_ids=os.access in os.supports_effective_ids)

@@ -290,7 +290,9 @@ def _zeros(store: Store, log: LogRange, top: tuple[int, int], findings: Findings
     if not again:
         return
     late = log.last_time - _LATE
-    oldest = _in_timer_queue(store, top[0])
+    timer_queue = store.consume_queue(TIMER_TOPIC, 0).queue if store.kind is not StoreKind.ROCKSDB else None
+    unit = timer_queue.unit(consumequeue.UNIT, top[0]) if timer_queue is not None else None
+    oldest = _message(store, unit["commitlog_offset"]) if unit is not None else None
     enqueued = oldest.physical_offset if oldest is not None and oldest.store_timestamp < late else sys.maxsize
     for _, units in good_units(queue):
         due = due_times(units)
@@ -356,13 +358,6 @@ def next_to_enqueue(store: Store, queue: MappedFileQueue, end: int | None = None
             last = int(units["commitlog_offset"][count - 1])
     message = _message(store, last) if last is not None else None
     return message.queue_offset + 1 if message is not None else None
-
-
-def _in_timer_queue(store: Store, number: int) -> Message | None:
-    """Return a message of the timer queue, by its queue offset; None if it is not found."""
-    files = store.consume_queue(TIMER_TOPIC, 0).queue if store.kind is not StoreKind.ROCKSDB else None
-    unit = files.unit(consumequeue.UNIT, number) if files is not None else None
-    return _message(store, unit["commitlog_offset"]) if unit is not None else None
 
 
 def _message(store: Store, offset: int) -> Message | None:
