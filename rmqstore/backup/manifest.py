@@ -18,7 +18,7 @@ from rmqstore.errors import CouldNotCheck, Refused, UsageError
 from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
 from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.files.store_queues import SEPARATE, SEPARATE_KEY, SIZE_KEY
+from rmqstore.files.store_queues import CONFIGURED_SIZES, SEPARATE, SEPARATE_KEY
 from rmqstore.texts import Text
 
 FORMAT = 1
@@ -424,9 +424,9 @@ def layout_of(store: Store) -> StoreLayout:
     Only settings about files and dispatch are taken, so that no address, path or credential gets into a repository.
     """
     settings = {key: value for key, value in store.config.given.items() if key in DEFAULTS}
-    for kind, key in SIZE_KEY.items():
+    for kind in CONFIGURED_SIZES:
         if (size := store.known_queue_file_size(kind)) is not None:
-            settings[key] = str(size)
+            settings[kind.size_key] = str(size)
     if store.logs:
         settings["mappedFileSizeCommitLog"] = str(store.logs[-1][0].file_size)
     if (sizes := index_sizes(store)) is not None:

@@ -39,7 +39,6 @@ from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, message_at
 from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, not_messages, store_below
 from rmqstore.files.store_queues import (
-    UNIT_SIZES,
     ConsumeQueueFiles,
     QueueKind,
     StoreQueues,
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
     from rmqstore.files.users import Users
 
 __all__ = [
-    "UNIT_SIZES",
     "ConsumeQueueFiles",
     "DLedgerFiles",
     "QueueKind",

@@ -29,7 +29,7 @@ from typing import NamedTuple
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, EXT_FILE_SIZE, BrokerConfig
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, file_name_to_offset, infer_file_size
-from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, round_file_size
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq
 
 ROCKSDB = "defaultRocksDB"
@@ -137,22 +137,31 @@ def queue_home(files: Files, root: Path, config: BrokerConfig) -> QueueHome:
 
 
 class QueueKind(StrEnum):
-    """The kind of a queue, which determines its unit and its directory."""
+    """The kind of a queue: its directory below the root, its unit and the default of its file size (bytes).
 
-    SIMPLE = "simple"
-    BATCH = "batch"
-    EXT = "ext"
-    COMPACTION_CQ = "compaction-cq"
-    COMPACTION_LOG = "compaction-log"
+    `size_key` is the setting with the file size; "" without one.
+    """
+
+    tree: str
+    unit: int
+    default_size: int
+    size_key: str
+
+    SIMPLE = "simple", "consumequeue", UNIT_SIZE, CONSUME_QUEUE_FILE_SIZE, "mappedFileSizeConsumeQueue"
+    BATCH = "batch", "batchconsumequeue", BATCH_UNIT_SIZE, BATCH_FILE_SIZE, "mapperFileSizeBatchConsumeQueue"
+    EXT = "ext", "consumequeue_ext", 1, EXT_FILE_SIZE, "mappedFileSizeConsumeQueueExt"
+    COMPACTION_CQ = "compaction-cq", "compaction/compactionCq", BATCH_UNIT_SIZE, 10_485_746
+    COMPACTION_LOG = "compaction-log", "compaction/compactionLog", 1, 104_857_600
+
+    def __new__(cls, value: str, tree: str, unit: int, default_size: int, size_key: str = "") -> QueueKind:
+        kind = str.__new__(cls, value)
+        kind._value_ = value
+        kind.tree, kind.unit, kind.default_size, kind.size_key = tree, unit, default_size, size_key
+        return kind
 
 
-UNIT_SIZES = {
-    QueueKind.SIMPLE: consumequeue.UNIT_SIZE,
-    QueueKind.BATCH: consumequeue.BATCH_UNIT_SIZE,
-    QueueKind.EXT: 1,
-    QueueKind.COMPACTION_CQ: consumequeue.BATCH_UNIT_SIZE,
-    QueueKind.COMPACTION_LOG: 1,
-}
+CONFIGURED_SIZES = tuple(kind for kind in QueueKind if kind.size_key)
+"""The kinds with a setting for their file size."""
 
 
 class ConsumeQueueFiles(NamedTuple):
@@ -171,27 +180,6 @@ class ConsumeQueueFiles(NamedTuple):
 
 _MAX_QUEUE_ID = 0x7FFFFFFF
 _MAX_SAMPLED = 512  # queue directories that are listed to infer the file size
-TREE = {
-    QueueKind.SIMPLE: "consumequeue",
-    QueueKind.BATCH: "batchconsumequeue",
-    QueueKind.EXT: "consumequeue_ext",
-    QueueKind.COMPACTION_CQ: "compaction/compactionCq",
-    QueueKind.COMPACTION_LOG: "compaction/compactionLog",
-}
-"""Directory of the queues of a kind, below the root."""
-SIZE_KEY = {
-    QueueKind.SIMPLE: "mappedFileSizeConsumeQueue",
-    QueueKind.BATCH: "mapperFileSizeBatchConsumeQueue",
-    QueueKind.EXT: "mappedFileSizeConsumeQueueExt",
-}
-"""Setting with the file size of a kind."""
-_QUEUE_DEFAULT = {
-    QueueKind.SIMPLE: CONSUME_QUEUE_FILE_SIZE,
-    QueueKind.BATCH: BATCH_FILE_SIZE,
-    QueueKind.EXT: EXT_FILE_SIZE,
-    QueueKind.COMPACTION_CQ: 10_485_746,
-    QueueKind.COMPACTION_LOG: 104_857_600,
-}
 
 
 class StoreQueues:
@@ -282,7 +270,7 @@ class StoreQueues:
         if self.part is not None:
             yield from self._part_queue_directories(kind)
             return
-        for topic in self.files.list(self.root / TREE[kind]):
+        for topic in self.files.list(self.root / kind.tree):
             if not topic.directory:
                 continue
             ids = []
@@ -334,23 +322,23 @@ class StoreQueues:
         for kind in kinds or (QueueKind.SIMPLE, QueueKind.BATCH):
             for topic, queue_id, path in self.queue_directories(kind):
                 if single:
-                    name = f"{TREE[kind]}/{topic}/{queue_id}"
-                    queue = self._part_queue(name, _QUEUE_DEFAULT[kind], UNIT_SIZES[kind])
+                    name = f"{kind.tree}/{topic}/{queue_id}"
+                    queue = self._part_queue(name, kind.default_size, kind.unit)
                     yield ConsumeQueueFiles(topic, queue_id, kind, queue)
                 else:
                     yield self._queue_in(path, topic, queue_id, kind)
 
     def consume_queue(self, topic: str, queue_id: int, kind: QueueKind = QueueKind.SIMPLE) -> ConsumeQueueFiles:
         """Return one queue, which may have no files."""
-        return self._queue_in(self.root / TREE[kind] / topic / str(queue_id), topic, queue_id, kind)
+        return self._queue_in(self.root / kind.tree / topic / str(queue_id), topic, queue_id, kind)
 
     def _queue_in(self, path: Path, topic: str, queue_id: int, kind: QueueKind) -> ConsumeQueueFiles:
         queue = MappedFileQueue.open(
-            f"{TREE[kind]}/{topic}/{queue_id}",
+            f"{kind.tree}/{topic}/{queue_id}",
             [path],
             file_size=self.queue_file_size(kind),
-            default=_QUEUE_DEFAULT[kind],
-            unit=UNIT_SIZES[kind],
+            default=kind.default_size,
+            unit=kind.unit,
             files=self.files,
         )
         return ConsumeQueueFiles(topic, queue_id, kind, queue)
@@ -360,7 +348,7 @@ class StoreQueues:
 
         A broker uses one size for all queues of a kind, so a single damaged queue does not affect the result.
         """
-        return self.known_queue_file_size(kind) or _QUEUE_DEFAULT[kind]
+        return self.known_queue_file_size(kind) or kind.default_size
 
     def known_queue_file_size(self, kind: QueueKind) -> int | None:
         """Return the file size of a kind; None if neither broker.conf nor the files show it."""
@@ -369,18 +357,15 @@ class StoreQueues:
         return self._queue_sizes[kind]
 
     def _find_queue_file_size(self, kind: QueueKind) -> int | None:
-        key = SIZE_KEY.get(kind)
-        unit = UNIT_SIZES[kind]
-        if key is not None:
-            given = self.config.given_int(key)
-            if given:
-                return consumequeue.round_file_size(given) if kind is QueueKind.SIMPLE else given
+        given = self.config.given_int(kind.size_key)
+        if given:
+            return round_file_size(given) if kind is QueueKind.SIMPLE else given
         seen: list[DirEntry] = []
         for _, _, path in islice(self.queue_directories(kind), _MAX_SAMPLED):
             seen.extend(self.files.list(path))
         if not seen:
             return None
-        size, source = infer_file_size(seen, _QUEUE_DEFAULT[kind], unit)
+        size, source = infer_file_size(seen, kind.default_size, kind.unit)
         return None if source == "default" else size
 
     @cached_property
@@ -388,7 +373,7 @@ class StoreQueues:
         """Entries beside topic and queue directories that no broker creates."""
         strays: list[DirEntry] = []
         for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
-            parent = self.root / TREE[kind]
+            parent = self.root / kind.tree
             if self.part is not None or (kind is QueueKind.SIMPLE and self.rocksdb_consume_queue):
                 continue
             for topic in self.files.list(parent):

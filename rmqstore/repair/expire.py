@@ -45,7 +45,7 @@ from rmqstore.files.log_ends import find_end, record_at, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
-from rmqstore.files.store import UNIT_SIZES, Store, StoreKind
+from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, index
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
@@ -233,7 +233,7 @@ def _queues(draft: PlanBuilder, minimum: int) -> None:
     """Discard consume queue files whose units all point below the minimum."""
     for consume_queue in draft.store.consume_queues():
         files = consume_queue.queue.files
-        unit = UNIT_SIZES[consume_queue.kind]
+        unit = consume_queue.kind.unit
         last = []
         for file in files:
             raw = file.read_at(8, file.file_size - unit)

@@ -26,7 +26,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
-from rmqstore.files.store import UNIT_SIZES, QueueKind, Store, StoreKind
+from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, MAX_TOPIC_V1, build_blank
 from rmqstore.repair.journal.folder import existing, free_bytes
@@ -546,9 +546,9 @@ def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigra
     draft = PlanBuilder(store, notes=notes)
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         for queue in store.consume_queues(kind):
-            last = last_nonzero(queue.queue, UNIT_SIZES[kind])
+            last = last_nonzero(queue.queue, kind.unit)
             if last is not None:
-                draft.lose({queue.label: last // UNIT_SIZES[kind] + 1}, 0)
+                draft.lose({queue.label: last // kind.unit + 1}, 0)
             why = Text("there is no commitlog file: the broker destroys all consume queues")
             draft.discard(queue.queue.directories[0], why)
     data = _data_directory(store, target, 0, store.config.int("mappedFileSizeCommitLog"))

@@ -30,7 +30,6 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
-from rmqstore.files.store_queues import TREE
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.plan.content import CHUNK, Content, Equivalent, Parts, Zeros
 from rmqstore.repair.plan.outcome import Outcome, measured
@@ -521,7 +520,7 @@ class _Beside:
             if any(store.reads_rows(topic) for store in stores):
                 places = [store.rocksdb_directory for store in stores]
             else:
-                places = [store.root / TREE[QueueKind.SIMPLE] / topic / str(queue_id) for store in stores]
+                places = [store.root / QueueKind.SIMPLE.tree / topic / str(queue_id) for store in stores]
             sizes = {store.queue_file_size(QueueKind.SIMPLE) for store in stores}  # inferred from all files
             self._changed[key] = len(sizes) > 1 or any(map(self._overlay.changes, places))
         return self._changed[key]

@@ -15,7 +15,7 @@ from typing import Any
 from rmqstore.brokers.clean_up import HOUR, FileSystem, RetentionRules
 from rmqstore.files.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
-from rmqstore.files.store import UNIT_SIZES, QueueKind, Store
+from rmqstore.files.store import QueueKind, Store
 from rmqstore.repair.expire import Outlook, disk_of, outlook
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers
@@ -159,7 +159,7 @@ def _topics(out: DiskUsage, store: Store) -> None:
                 if entry is not None:  # else it has been deleted
                     space.add(store.files, entry)
             bounds = queue_bounds(one.queue, start, batch=kind is QueueKind.BATCH)
-            space.used += bounds.units * UNIT_SIZES[kind]
+            space.used += bounds.units * kind.unit
 
 
 _STEPS = 96

@@ -21,7 +21,7 @@ from rmqstore.files.config import WITHOUT_POSITIONS, tier_words
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store, unknown_entries
-from rmqstore.files.store_queues import SIZE_KEY, TREE
+from rmqstore.files.store_queues import CONFIGURED_SIZES
 from rmqstore.texts import Text
 
 _CODE = {
@@ -198,7 +198,7 @@ def _odd(store: Store, name: str, queue: MappedFileQueue, odd: OddEntry, code: s
 
 
 def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
-    for kind in SIZE_KEY:
+    for kind in CONFIGURED_SIZES:
         if kind is QueueKind.SIMPLE and store.rocksdb_consume_queue:
             continue
         lengths: Counter[int] = Counter()
@@ -217,9 +217,9 @@ def _consume_queues(store: Store, findings: Findings, live: bool) -> None:
                     wrong.append((files.label, queue, odd))
                 else:
                     findings.add(_odd(store, files.label, queue, odd, ""))
-        given = store.config.given_int(SIZE_KEY[kind]) is not None
+        given = store.config.given_int(kind.size_key) is not None
         if given and size and len(lengths) == 1 and (actual := next(iter(lengths))) != size:
-            _file_size(findings, TREE[kind], SIZE_KEY[kind], size, actual)
+            _file_size(findings, kind.tree, kind.size_key, size, actual)
             continue
         for label, queue, odd in wrong:
             findings.add(_odd(store, label, queue, odd, ""))
@@ -271,7 +271,7 @@ def _queue_kinds(store: Store, findings: Findings, queue_types: Mapping[str, str
             seen = topic
             own = queue_types.get(topic, "SimpleCQ")
             if own != wanted:
-                facts: dict[str, Fact] = {"topic": topic, "directory": TREE[kind], "queue_type": own}
+                facts: dict[str, Fact] = {"topic": topic, "directory": kind.tree, "queue_type": own}
                 facts["in_topics_json"] = topic in queue_types
                 findings.add(Finding(codes.DIR_QUEUE_KIND, topic, topic, facts=facts))
 

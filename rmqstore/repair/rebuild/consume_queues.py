@@ -19,7 +19,6 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
-from rmqstore.files.store_queues import SIZE_KEY
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.text import many
@@ -69,7 +68,7 @@ def size_decision(store: Store, kind: QueueKind) -> str | None:
     return Text(
         "the consume queue files do not show their size; {size:,} is assumed ({key} in broker.conf)",
         size=store.queue_file_size(kind),
-        key=SIZE_KEY[kind],
+        key=kind.size_key,
     )
 
 

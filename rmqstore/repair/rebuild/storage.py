@@ -38,7 +38,6 @@ from rmqstore.files.store_queues import (
     ROCKSDB,
     SEPARATE,
     SEPARATE_KEY,
-    SIZE_KEY,
     QueueHome,
     is_database_file,
 )
@@ -413,7 +412,7 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
             draft.discard(path, why)
     settings = {"storeType": "default"}
     if size_decision(store, QueueKind.SIMPLE) is not None:
-        key = SIZE_KEY[QueueKind.SIMPLE]
+        key = QueueKind.SIMPLE.size_key
         settings[key] = str(store.config.int(key))
     if store.config.bool(DOUBLE_WRITE):
         settings[DOUBLE_WRITE] = "false"
