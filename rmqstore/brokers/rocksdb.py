@@ -70,7 +70,12 @@ def rocksdb_at_start(store: Store, name: str, *, rows: bool) -> RocksDBAtStart:
         return RocksDBAtStart(Text("the end of its rows cannot be read: {e}", e=e))
     except CannotRead:
         return RocksDBAtStart()
-    return RocksDBAtStart("", dispatched, _unreadable(queues) if rows else {}, _last(queues))
+    try:
+        bounds = queues.bounds()
+    except CannotRead:
+        bounds = {}  # the broker logs the failure and treats the queues as empty
+    last = {name: ends["max"] for name, ends in bounds.items() if "max" in ends}
+    return RocksDBAtStart("", dispatched, _unreadable(queues, bounds) if rows else {}, last)
 
 
 def message_row_ends(store: Store, families: Iterable[str]) -> tuple[int, ...]:
@@ -137,18 +142,8 @@ def _by_names(files: Files, directory: Path) -> str:
     return ""
 
 
-def _last(queues: RocksDBQueues) -> dict[QueueKey, Bound]:
-    try:
-        return {name: ends["max"] for name, ends in queues.bounds().items() if "max" in ends}
-    except CannotRead:
-        return {}
-
-
-def _unreadable(queues: RocksDBQueues) -> dict[QueueKey, int]:
-    try:
-        bounds = queues.bounds()
-    except CannotRead:
-        bounds = {}  # the broker logs the failure and treats the queues as empty
+def _unreadable(queues: RocksDBQueues, bounds: Mapping[QueueKey, Mapping[str, Bound]]) -> dict[QueueKey, int]:
+    """Read the rows between the ends of each queue, and count those that cannot be read."""
     out: dict[QueueKey, int] = {}
     for name, ends in bounds.items():
         if "max" not in ends:

@@ -124,9 +124,6 @@ class Misplaced:
         words = many(count, "log file has a wrong name", "log files have wrong names")
         return Text(", but {words}: consumers get errors or other messages", words=words)
 
-    def report(self, findings: Findings) -> None:
-        findings.extend(file.finding() for file in self.files)
-
 
 def find_misplaced(store: Store) -> Misplaced:
     """Find the misplaced files of the store's logs. Errors: none; files that vanish are left out."""

@@ -1,7 +1,7 @@
 """verify: find everything that is wrong with a store, or with a part of its log, in one pass over the log.
 
-The steps are in the order in which they depend on each other. Most verifications read only a log, without queues,
-index, timer or configuration. So a step imports the modules that only it needs when the store has something to check.
+The steps are in the order in which they depend on each other. A step imports modules that only some stores need (for
+RocksDB, an index, POP) when the store has something to check.
 """
 
 from __future__ import annotations
@@ -13,10 +13,30 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.checks.beside.config import ConfigFacts, check_batch_topics, check_config, check_offsets, check_tier
+from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
+from rmqstore.checks.beside.compaction import check_compaction
+from rmqstore.checks.beside.config import (
+    ConfigFacts,
+    check_batch_topics,
+    check_config,
+    check_delay_offsets,
+    check_missing_config,
+    check_offsets,
+    check_tier,
+)
 from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.beside.dledger import check_dledger, check_dledger_texts, committed_end
+from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
 from rmqstore.checks.index.tally import IndexTally
-from rmqstore.checks.log.commitlog import PassWork, UnitKeeper, end_of_log, join_queues, reach_of, read_log
+from rmqstore.checks.log.commitlog import (
+    PassWork,
+    UnitKeeper,
+    end_of_log,
+    join_queues,
+    reach_of,
+    read_log,
+    too_young_to_expire,
+)
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
 from rmqstore.checks.log.log_contents import EntryTally
@@ -27,10 +47,13 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState, Report
 from rmqstore.checks.problems.report import problem_counts as problem_counts
 from rmqstore.checks.problems.table import Severity
+from rmqstore.checks.queues.batch_queue import check_batch_queues
+from rmqstore.checks.queues.consumequeue import check_consume_queues, check_queue_extensions, check_queues_alone
 from rmqstore.checks.verified import Verified as Verified
 from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.errors import about
 from rmqstore.files.config import batch_topics, only_in_backup, topics_of_known_kind
+from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import QueueKind, Store, StoreKind, open_store, while_files_expire
@@ -148,7 +171,7 @@ class Examination:
     def find_misplaced(self) -> None:
         """Find log files with wrong names, and continue with the store after their repair."""
         misplaced = find_misplaced(self.on_disk)
-        misplaced.report(self.findings)
+        self.findings.extend(file.finding() for file in misplaced.files)
         self.store, self.verified.misplaced = misplaced.store, misplaced
 
     def directories(self) -> None:
@@ -165,8 +188,6 @@ class Examination:
             self.crosscheck = store.part is None
         config = ConfigFacts()
         if not self.log_alone:
-            from rmqstore.checks.beside.checkpoint import read_checkpoint
-
             self.checkpoint = read_checkpoint(store)
             config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
         directory = check_directory(
@@ -270,8 +291,6 @@ class Examination:
         report, store, verified, results = self.report, self.store, self.verified, self.verified.results
         committed = None
         if store.dledger is not None:
-            from rmqstore.checks.beside.dledger import committed_end
-
             committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
         for result in results:
             followed = result is not results[-1]
@@ -316,8 +335,6 @@ class Examination:
         if self.crosscheck and results:
             self._queues_against_log()
         elif not results and not self.log_alone:
-            from rmqstore.checks.queues.consumequeue import check_queues_alone
-
             if store.kind is StoreKind.PART:
                 self.states = check_queues_alone(store, findings)
             elif store.kind is StoreKind.ROCKSDB:
@@ -331,8 +348,6 @@ class Examination:
             units = sum(max(0, s.max - s.min) for s in alone.values()) or units
             findings.add(Finding(codes.CL_NO_MESSAGES, name, "", at, 0, {"units": units}))
         if self.crosscheck:
-            from rmqstore.checks.queues.consumequeue import check_queue_extensions
-
             check_queue_extensions(store, findings)
         self.report.queues = self.states
         for result in results:
@@ -346,8 +361,6 @@ class Examination:
 
     def _batch_queues_alone(self) -> dict[str, QueueState]:
         """Return the batch queues of a store without a log."""
-        from rmqstore.files.log_ends import queue_bounds
-
         queues = self.store.consume_queues(QueueKind.BATCH)
         bounds = ((files.label, queue_bounds(files.queue, 0, batch=True)) for files in queues)
         return {label: QueueState(found.min, found.max, found.max) for label, found in bounds}
@@ -367,9 +380,6 @@ class Examination:
             return {}
 
     def _queues_against_log(self) -> None:
-        from rmqstore.checks.queues.batch_queue import check_batch_queues
-        from rmqstore.checks.queues.consumequeue import check_consume_queues
-
         store, logs = self.store, self.verified.logs
         if store.kind is StoreKind.ROCKSDB:
             from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
@@ -415,27 +425,19 @@ class Examination:
         """Compare the checkpoint and the offsets in the configuration with the log and the queues."""
         if self.log_alone:
             return
-        from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint
-
         store, results = self.store, self.verified.results
         end = VerifiedEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
         if results and self.narrow.is_whole:
-            from rmqstore.checks.log.commitlog import too_young_to_expire
-
             self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
-            from rmqstore.checks.beside.config import check_delay_offsets
-
             config = self.verified.config
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
             check_tier(config, queue_range, self._first_in_log, self.findings)
             check_delay_offsets(store, config, queue_range, self.states, times, self.verified.logs, self.findings)
         if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
-            from rmqstore.checks.beside.config import check_missing_config
-
             check_missing_config(store, self.verified.config, self.states, self.verified.logs.topics, self.findings)
         self.verified.config.tables = {}
 
@@ -445,14 +447,9 @@ class Examination:
         if store.dledger is not None:
             self._group()
         elif store.part in ("dledger-checkpoint", "currterm"):
-            from rmqstore.checks.beside.dledger import check_dledger_texts
-
             check_dledger_texts(store, self.findings)
         if self.log_alone:
             return
-        from rmqstore.checks.beside.compaction import check_compaction
-        from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
-
         span = None
         if results:
             latest = max(r.latest for r in results)
@@ -489,8 +486,6 @@ class Examination:
             add_verdict(self.on_disk, self.verified, self.options)
 
     def _group(self) -> None:
-        from rmqstore.checks.beside.dledger import check_dledger
-
         store, verified, report = self.store, self.verified, self.report
         assert store.dledger is not None
         entries, tiling = EntryTally(), None
@@ -578,9 +573,8 @@ def _keep_lasting(report: Report, first: Report) -> None:
     """Remove problems that the first run over a live store did not find in the same place."""
     seen = {(f.code, f.queue, f.offset) for f in first.findings.listed}
     findings = report.findings
-    findings.retain(
-        [f for f in findings.listed if f.severity < Severity.WARNING or (f.code, f.queue, f.offset) in seen]
-    )
+    kept = [f for f in findings.listed if f.severity < Severity.WARNING or (f.code, f.queue, f.offset) in seen]
+    findings.retain(kept)
 
 
 def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper | None = None) -> Verified:

@@ -143,8 +143,7 @@ def tier_queues(table: Mapping[str, JsonValue]) -> list[TierQueue]:
     for topic, queues in topics.items() if isinstance(topics, dict) else ():
         for queue_id, queue in queues.items() if isinstance(queues, dict) else ():
             low, high = (queue.get("minOffset"), queue.get("maxOffset")) if isinstance(queue, dict) else (None, None)
-            numbers = isinstance(low, int) and isinstance(high, int) and _INTEGER.fullmatch(queue_id) is not None
-            if numbers and isinstance(low, int) and isinstance(high, int) and low < high:
+            if isinstance(low, int) and isinstance(high, int) and low < high and _INTEGER.fullmatch(queue_id):
                 found.append(TierQueue(topic, int(queue_id), low, high))
     return found
 

@@ -123,10 +123,9 @@ def kind_of_directory(files: Files, path: Path) -> str:
     names = {e.path.name: e for e in files.list(path)}
     if path.name.startswith("dledger-") or _is_dledger_group(names):
         return "dledger-group"
-    if path.name == "index" and names and all(len(n) == index.NAME_DIGITS for n in names if n.isdigit()):
-        numeric = [n for n in names if n.isdigit()]
-        if numeric:
-            return "index"
+    numeric = [n for n in names if n.isdigit()]
+    if path.name == "index" and numeric and all(len(n) == index.NAME_DIGITS for n in numeric):
+        return "index"
     numeric_files = [e for n, e in names.items() if file_name_to_offset(n) is not None and not e.directory]
     for entry in sorted(numeric_files, key=lambda e: e.path.name):
         kind = kind_of_file(files, entry.path)

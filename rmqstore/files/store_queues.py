@@ -310,7 +310,7 @@ class StoreQueues:
         self, name: str, default: int, unit: int = 1, key: str = "", place: Place | None = None
     ) -> MappedFileQueue:
         """Open a part that is a directory of queue files, or a single one."""
-        given = self.config.given_int(key) if key else None
+        given = self.config.given_int(key)
         opened = partial(MappedFileQueue.open, name, [self.path])
         if not self.files.is_directory(self.path):
             opened = partial(MappedFileQueue.of_file, name, self.path)
