@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 import numpy as np
 
@@ -200,7 +201,8 @@ class LogReader(LogFiles):
         Return True if the walk ends.
         """
         at = out.stop - file.start
-        for run in runs:
+        # after the last run the file ends, unless a broker has appended records since the scan
+        for run in chain(runs, [Run(Kind.ZERO, _NEVER, _NEVER)]):
             run_end = run.stop - file.start
             aligned = run.start - file.start == at
             while at < run_end:
@@ -230,19 +232,7 @@ class LogReader(LogFiles):
                 at += advance
                 out.sizes += checked.size
                 out.stop = file.start + at
-        while True:  # after the last run the file ends, unless a broker has appended records since the scan
-            checked, advance = self.check(read, at, self.file_size)
-            if checked.success and checked.size == 0:
-                return False
-            if not checked.success:
-                return self._ends(checked, out)
-            if manner.misses(checked, file.start, self.file_size):
-                out.reason = _OTHER_FILE
-                return True
-            self._one(checked, checked.physical_offset == file.start + at + self.body_offset, out, target)
-            at += advance
-            out.sizes += checked.size
-            out.stop = file.start + at
+        raise AssertionError("the bytes after the last run are a record or end the walk")
 
     def _ends(self, checked: Checked, out: Walk) -> bool:
         out.reason = checked.reason

@@ -167,7 +167,7 @@ def _account(uid: int) -> tuple[str, int]:
 
 def _command(store: Store, closed: list[_Ownership], uid: int, gid: int) -> str:
     """Return the command that fixes the permissions, ready to copy. `chown -R` does not follow links at the top."""
-    where = " ".join(shlex.quote(str(p.absolute())) for p in _places(store))
+    where = " ".join(shlex.quote(str(p)) for p in store.places)
     steps = [f"chown -R {uid}:{gid} {where}"] if any(e.uid != uid for e in closed) else []
     # a new owner may need rights that the old one did not have either
     if any(not e._replace(uid=uid).open_to(uid, set()) for e in closed):
@@ -175,22 +175,11 @@ def _command(store: Store, closed: list[_Ownership], uid: int, gid: int) -> str:
     return " && ".join(steps)
 
 
-def _places(store: Store) -> list[Path]:
-    """Return the root and all directories of the store that are elsewhere."""
-    out = [store.root]
-    linked = [real_path(e.path) for e in store.top.values() if e.path.is_symlink() and e.path.exists()]
-    given = store.dledger.data.directories if store.dledger is not None else []
-    for path in (*linked, *store.commitlog_directories, *given):
-        if path.exists() and not any(path.is_relative_to(known) for known in out):
-            out.append(path)
-    return out
-
-
 def _rights_in(store: Store) -> _Rights:
     rights = _Rights()
     tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
-    seen = {real_path(path) for path in tops.values()}  # `_places` also has the targets of links at the top
-    places = [*tops.values(), *(p for p in _places(store)[1:] if real_path(p) not in seen)]
+    seen = {real_path(path) for path in tops.values()}  # `places` also has the targets of links at the top
+    places = [*tops.values(), *(p for p in store.places[1:] if p not in seen)]
     for path in (store.root, *(store.root / name for name in _FILES)):
         _add(rights, path, counts=True)
     for path in places:
