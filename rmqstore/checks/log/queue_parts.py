@@ -9,11 +9,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import due_by_another_table
+from rmqstore.checks.log.stored_units import UnitFiles, WatchedReads
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
@@ -32,14 +33,8 @@ SHIFT = 4096  # units: how far from its index a unit is searched
 T = TypeVar("T")
 
 
-class StoredUnits(Protocol):
-    """The units of consume queues in the store; see `UnitReader`."""
-
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> UnitArray:
-        """Return units [first, first + count); fewer at the end of the queue."""
-
-    def file_of(self, topic: str, queue_id: int, at: int) -> str:
-        """Return the name of the file with byte `at` of a queue."""
+StoredUnits = UnitFiles | WatchedReads
+"""The units of consume queues in the store."""
 
 
 @dataclass(slots=True)
