@@ -588,15 +588,16 @@ def _tell_queue_position(store: Store, verified: Verified, asked: str, forecast:
     stale = stale_position(store, verified.logs)
     if stale is None:
         return
+    offset, starts_record = stale
     no_record = Text(", where no record starts: with enableAcceleratedRecovery it deletes the log from there on")
     verified.report.notes.append(
         Text(
             "an older broker has run on this store since the checkpoint got its logicsPhysicalOffset, "
             "{offset:,}; after a crash, RocketMQ {version} recovers from there{no_record}; `rmqstore "
             "rebuild STORE checkpoint` corrects it",
-            offset=stale.offset,
+            offset=offset,
             version=forecast.version,
-            no_record="" if stale.starts_record else no_record,
+            no_record="" if starts_record else no_record,
         )
     )
 

@@ -56,6 +56,11 @@ class VerifyOptions:
     last_run: KnownParts | None = None
     ranges: bool = False
 
+    @property
+    def reads_whole_log(self) -> bool:
+        """Whether neither a time range nor an earlier run leaves out a part of the log."""
+        return self.since is None and self.until is None and not self.start_at
+
 
 @dataclass(slots=True)
 class Verified:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
@@ -68,47 +68,36 @@ if TYPE_CHECKING:
     from rmqstore.files.config import StoredTable
 
 
-class VerifyRange(NamedTuple):
-    """`since` and `until`: store time in ms (half-open); `start_at`: log name -> offset where a run resumes."""
+def _left_out(options: VerifyOptions, resume_at: Mapping[str, int] | None) -> str | None:
+    """Say which part of the log is not read; None for nothing. `resume_at`: where a deadline ended the run."""
+    if resume_at is not None:
+        name, at = next(iter(resume_at.items()))
+        return Text("{name} from offset {at} on: time limit reached; --resume continues there", name=name, at=at)
+    if options.start_at:
+        return Text("the part that an earlier run read: this run continued from there")
+    if not options.reads_whole_log:
+        return Text("messages outside of the given time range")
+    return None
 
-    since: int | None = None
-    until: int | None = None
-    start_at: Mapping[str, int] | None = None
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing is left out."""
-        return self.since is None and self.until is None and not self.start_at
-
-    def left_out(self, resume_at: Mapping[str, int] | None) -> str | None:
-        """Say which part of the log is not read; None for nothing. `resume_at`: where a deadline ended the run."""
-        if resume_at is not None:
-            name, at = next(iter(resume_at.items()))
-            return Text("{name} from offset {at} on: time limit reached; --resume continues there", name=name, at=at)
-        if self.start_at:
-            return Text("the part that an earlier run read: this run continued from there")
-        if not self.is_whole:
-            return Text("messages outside of the given time range")
-        return None
-
-    def of(self, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:
-        """Return the files of a log that may have messages in the range, as a queue."""
-        files = list(queue.files)
-        if self.start_at is not None:
-            files = [f for f in files if f.stop > self.start_at.get(queue.name, 0)]
-        if self.since is not None or self.until is not None:
-            times = [first_store_time(f, body_offset) for f in files]
-            kept = []
-            for i, file in enumerate(files):
-                later = next((t for t in times[i + 1 :] if t is not None), None)
-                begin = times[i]
-                if self.until is not None and begin is not None and begin >= self.until:
-                    break
-                if self.since is not None and later is not None and later <= self.since:
-                    continue
-                kept.append(file)
-            files = kept
-        return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, queue.odd, queue.size_from)
+def _narrowed(queue: MappedFileQueue, body_offset: int, options: VerifyOptions) -> MappedFileQueue:
+    """Return the files of a log that the options do not leave out, as a queue."""
+    files = list(queue.files)
+    if options.start_at is not None:
+        files = [f for f in files if f.stop > options.start_at.get(queue.name, 0)]
+    if options.since is not None or options.until is not None:
+        times = [first_store_time(f, body_offset) for f in files]
+        kept = []
+        for i, file in enumerate(files):
+            later = next((t for t in times[i + 1 :] if t is not None), None)
+            begin = times[i]
+            if options.until is not None and begin is not None and begin >= options.until:
+                break
+            if options.since is not None and later is not None and later <= options.since:
+                continue
+            kept.append(file)
+        files = kept
+    return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, queue.odd, queue.size_from)
 
 
 def first_store_time(file: MappedFile, body_offset: int) -> int | None:
@@ -142,7 +131,6 @@ class Examination:
         self.log_alone = store.part in _LOGS
         verified.units = options.units
         self.checkpoint: bytes | None = None
-        self.narrow = VerifyRange(options.since, options.until, options.start_at)
         self.partial: str | None = None
         self.crosscheck = False
         self.rocksdb_tables: dict[str, StoredTable] = {}
@@ -190,12 +178,8 @@ class Examination:
         if not self.log_alone:
             self.checkpoint = read_checkpoint(store)
             config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
-        directory = check_directory(
-            store, self.findings, queue_types=config.queue_types, live=report.live, opened_rocksdb=opened_rocksdb
-        )
-        report.unchecked.extend(directory.unchecked)
+        check_directory(store, report, queue_types=config.queue_types, opened_rocksdb=opened_rocksdb)
         report.unchecked.extend(config.unchecked)
-        report.notes.extend(directory.notes)
         report.notes.extend(_mode_note(store))
         self.verified.config = config
 
@@ -242,7 +226,7 @@ class Examination:
             options.last_run.begin()
         deadline = self.started + options.max_duration if options.max_duration else None
         for queue, body_offset in store.logs:
-            part = queue if self.narrow.is_whole else self.narrow.of(queue, body_offset)
+            part = queue if options.reads_whole_log else _narrowed(queue, body_offset, options)
             if not part.files:
                 continue
             work = PassWork(
@@ -274,7 +258,7 @@ class Examination:
             report.unchecked.append(
                 Text("{name} was checked without a log, so not against messages", name=store.path.absolute().name)
             )
-        self.partial = self.narrow.left_out(report.resume_at)
+        self.partial = _left_out(options, report.resume_at)
         if self.partial is not None:
             report.unchecked.append(self.partial)
 
@@ -429,7 +413,7 @@ class Examination:
         end = VerifiedEnd(max(0, *(r.latest for r in results)), results[-1].rolled) if results else None
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
-        if results and self.narrow.is_whole:
+        if results and self.options.reads_whole_log:
             self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
         if queue_range is not None and self.partial is None:
             config = self.verified.config
@@ -437,7 +421,7 @@ class Examination:
             check_offsets(config, queue_range, self.findings)
             check_tier(config, queue_range, self._first_in_log, self.findings)
             check_delay_offsets(store, config, queue_range, self.states, times, self.verified.logs, self.findings)
-        if results and self.narrow.is_whole and self.store.part is None and not self.report.live:
+        if results and self.options.reads_whole_log and self.store.part is None and not self.report.live:
             check_missing_config(store, self.verified.config, self.states, self.verified.logs.topics, self.findings)
         self.verified.config.tables = {}
 

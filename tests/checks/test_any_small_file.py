@@ -14,7 +14,7 @@ from rmqstore.checks.beside.dledger import check_dledger
 from rmqstore.checks.beside.index import check_index
 from rmqstore.checks.beside.timer import LogRange, check_timer
 from rmqstore.checks.log.log_contents import EntryTally, add_entries
-from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.problems.report import Findings, Report
 from rmqstore.files.store import open_store
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -60,7 +60,7 @@ def test_wrecked_files_cause_only_findings(tmp_path: Path, name: str, seed: int)
     store = open_store(root)
     findings = Findings()
     config = check_configuration(store, findings)
-    check_directory(store, findings, queue_types=config.queue_types)
+    check_directory(store, Report("", "", findings), queue_types=config.queue_types)
     check_checkpoint(store, VerifiedEnd(1_795_245_123_866, 700_000), findings)
     check_index(store, findings).check_end(700_000, findings)
     check_timer(store, LogRange(0, 700_000), findings, queue_range=lambda topic, qid: queue_range(store, topic, qid))

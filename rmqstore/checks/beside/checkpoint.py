@@ -44,21 +44,11 @@ def read_checkpoint(store: Store) -> bytes | None:
     return store.files.read_at(entry.path, FILE_SIZE, 0)
 
 
-@dataclass(frozen=True, slots=True)
-class StalePosition:
-    """A logicsPhysicalOffset that was right before an older broker wrote to the store; `offset` in bytes.
-
-    `starts_record`: whether a record starts there.
-    """
-
-    offset: int
-    starts_record: bool
-
-
-def stale_position(store: Store, logs: Logs) -> StalePosition | None:
+def stale_position(store: Store, logs: Logs) -> tuple[int, bool] | None:
     """Return the checkpoint's logicsPhysicalOffset if it is not that of the message whose time the checkpoint has.
 
-    Brokers since 5.5.0 write the offset and the time of one message; older ones write only the time.
+    It was right before an older broker wrote to the store. The second value says whether a record starts there. Brokers
+    since 5.5.0 write the offset and the time of one message; older ones write only the time.
     Source: ConsumeQueueStore.FlushConsumeQueueService#doFlush (RocketMQ 5.5.1), StoreCheckpoint#flush (5.4.0)
     """
     checkpoint = parse_checkpoint(read_checkpoint(store) or b"")
@@ -68,7 +58,7 @@ def stale_position(store: Store, logs: Logs) -> StalePosition | None:
     message = logs.record(offset, MAX_RECORD)
     if message is not None and checkpoint.logics_msg_timestamp <= message.store_timestamp + _FLUSH_INTERVAL:
         return None
-    return StalePosition(offset, message is not None)
+    return offset, message is not None
 
 
 def check_checkpoint(

@@ -11,12 +11,11 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.checks.beside.permissions import CannotJudge, check_rights, require_readable
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems.report import Fact, Finding, Findings, Report
 from rmqstore.files.config import WITHOUT_POSITIONS, tier_words
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
@@ -44,33 +43,23 @@ _OPEN_JOURNAL = ("applying", "undoing")
 _STATE_LIMIT = 1 << 20
 
 
-@dataclass(slots=True)
-class DirectoryFacts:
-    """Notes for the report, and directories that were not checked, each with a sentence."""
-
-    unchecked: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-
 def check_directory(
     store: Store,
-    findings: Findings,
+    report: Report,
     *,
     queue_types: Mapping[str, str] | None = None,
-    live: bool = False,
     opened_rocksdb: Collection[str] = (),
-) -> DirectoryFacts:
-    """Check names, lengths and kinds of directory entries.
+) -> None:
+    """Check names, lengths and kinds of directory entries. The broker of a live store may be creating files.
 
-    `queue_types`: as in `ConfigFacts`; None: do not check the kinds of queue directories. `live`: the broker may be
-    creating the last file of a queue. `opened_rocksdb`: RocksDB directories ("consumequeue", "config/topics" …) that
-    other checks have opened.
+    `queue_types`: as in `ConfigFacts`; None: do not check the kinds of queue directories. `opened_rocksdb`: RocksDB
+    directories ("consumequeue", "config/topics" …) that other checks have opened.
 
     Errors: CannotJudge.
     """
-    facts = DirectoryFacts()
+    findings, live = report.findings, report.live
     parts: tuple[Callable[[], None], ...] = (
-        lambda: _top(store, findings, facts),
+        lambda: _top(store, report),
         lambda: _missing_paths(store, findings),
         lambda: _logs(store, findings, live),
         lambda: require_readable(store.files, (entry.path for entry in store.index_files)),
@@ -79,9 +68,9 @@ def check_directory(
         lambda: _queue_kinds(store, findings, queue_types),
         lambda: _journals(store, findings),
         lambda: check_rights(store, findings, live=live),
-        lambda: _not_read(store, facts, opened_rocksdb),
-        lambda: _no_index(store, facts),
-        lambda: _unknown(store, findings, facts),
+        lambda: _not_read(store, report, opened_rocksdb),
+        lambda: _no_index(store, report),
+        lambda: _unknown(store, report),
     )
     for part in parts:
         try:
@@ -92,17 +81,16 @@ def check_directory(
             path = Path(os.fsdecode(e.filename)) if e.filename else store.path
             error: dict[str, Fact] = {"path": store.relative(path), "error": e.strerror or type(e).__name__}
             findings.add(Finding(codes.DIR_UNREADABLE, "store", path.name, facts=error))
-    return facts
 
 
-def _top(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
+def _top(store: Store, report: Report) -> None:
     if store.abort:
-        facts.notes.append(Text("abort file present: unclean shutdown, or the broker is running"))
+        report.notes.append(Text("abort file present: unclean shutdown, or the broker is running"))
     own = store.files.examined(store.path)
     for name, entry in ((str(store.path), own), *store.top.items()):
         if entry is not None and entry.link is not None:
             link: dict[str, Fact] = {"path": name, "target": entry.link}
-            findings.add(Finding(codes.DIR_LINK, "store", entry.path.name, facts=link))
+            report.findings.add(Finding(codes.DIR_LINK, "store", entry.path.name, facts=link))
 
 
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
@@ -304,30 +292,30 @@ def journal_state(files: Files, folder: Path) -> tuple[Path, str]:
     return folder, word if isinstance(word, str) else "missing"
 
 
-def _not_read(store: Store, facts: DirectoryFacts, opened_rocksdb: Collection[str]) -> None:
+def _not_read(store: Store, report: Report, opened_rocksdb: Collection[str]) -> None:
     if store.part is not None:
         return
     name = store.rocksdb_directory.name
     if store.rocksdb_consume_queue and name not in opened_rocksdb:
-        facts.unchecked.append(Text("{name}/: consume queues in RocksDB are not checked", name=name))
-    facts.unchecked += [
+        report.unchecked.append(Text("{name}/: consume queues in RocksDB are not checked", name=name))
+    report.unchecked += [
         Text("config/{name}/: configuration in RocksDB is not checked", name=name)
         for name in store.rocksdb_config
         if f"config/{name}" not in opened_rocksdb and name not in WITHOUT_POSITIONS
     ]
     left = store.left_by_dledger
-    facts.notes += [
+    report.notes += [
         Text("{name}/: left by DLedger, without which the broker now runs: not checked", name=name) for name in left
     ]
     others = [name for name in store.other_dledger if name not in left]
-    facts.unchecked += [Text("{name}/: a second DLedger directory, not checked", name=name) for name in others]
+    report.unchecked += [Text("{name}/: a second DLedger directory, not checked", name=name) for name in others]
     if words := tier_words(store.files, store.root):
-        facts.notes.append(words)
+        report.notes.append(words)
     elif "tiered_index_file" in store.top:
-        facts.notes.append(Text("tiered_index_file/ belongs to tiered storage and is not read"))
+        report.notes.append(Text("tiered_index_file/ belongs to tiered storage and is not read"))
 
 
-def _no_index(store: Store, facts: DirectoryFacts) -> None:
+def _no_index(store: Store, report: Report) -> None:
     """Note that there is no index file, although a broker writes the first one with its first message."""
     indexed = store.config.bool("messageIndexEnable") and not store.files.derives
     if store.part is not None or not indexed or store.index_files:
@@ -335,15 +323,15 @@ def _no_index(store: Store, facts: DirectoryFacts) -> None:
     with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
         if store.logs:
             help_ = Text("`rmqstore rebuild STORE index` rebuilds it")
-            facts.notes.append(Text("index/ has no file: queries by key or id find nothing; {help_}", help_=help_))
+            report.notes.append(Text("index/ has no file: queries by key or id find nothing; {help_}", help_=help_))
 
 
-def _unknown(store: Store, findings: Findings, facts: DirectoryFacts) -> None:
+def _unknown(store: Store, report: Report) -> None:
     """Name entries at the top that no broker creates; those that may hold positions in the log are not checked."""
     for unknown in unknown_entries(store):
         path = store.relative(unknown.entry.path)
         about: dict[str, Fact] = {"path": path, "directory": unknown.entry.directory}
         if unknown.holds:
             about["reason"] = unknown.holds
-            facts.unchecked.append(unknown.words)
-        findings.add(Finding(codes.DIR_FOREIGN_ENTRY, "store", unknown.name, 0, unknown.entry.length, about))
+            report.unchecked.append(unknown.words)
+        report.findings.add(Finding(codes.DIR_FOREIGN_ENTRY, "store", unknown.name, 0, unknown.entry.length, about))

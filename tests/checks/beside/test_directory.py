@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.beside.config import check_config
-from rmqstore.checks.beside.directory import DirectoryFacts, check_directory
-from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.problems.report import Findings, Report
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.views.info import info
@@ -24,12 +24,11 @@ from tests.stores import BROKER_STORES, STORES
 Copy = Callable[[str], Path]
 
 
-def check(path: Path, conf: dict[str, str] | None = None, *, live: bool = False) -> tuple[Findings, DirectoryFacts]:
+def check(path: Path, conf: dict[str, str] | None = None, *, live: bool = False) -> tuple[Findings, Report]:
     store = open_store(path, BrokerConfig(conf or {}))
-    types = check_config(store, Findings()).queue_types
-    findings = Findings()
-    facts = check_directory(store, findings, queue_types=types, live=live)
-    return findings, facts
+    report = Report(str(path), store.kind, Findings(), live=live)
+    check_directory(store, report, queue_types=check_config(store, Findings()).queue_types)
+    return report.findings, report
 
 
 UNREAD = ("5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate", "5.5.1-config-v2")
@@ -40,17 +39,17 @@ UNREAD = ("5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate", "5.5.1-con
 @pytest.mark.parametrize("name", STORES)
 def test_a_real_store_has_nothing_above_note(name: str, config: bool) -> None:
     store = opened(name, config=config)
-    types = check_config(store, Findings()).queue_types
-    findings = Findings()
-    facts = check_directory(store, findings, queue_types=types)
-    assert findings.listed == []
-    assert bool(facts.unchecked) == (name in UNREAD)
-    assert any("abort file present" in note for note in facts.notes) == (store.root / "abort").exists()
+    report = Report(name, store.kind, Findings())
+    check_directory(store, report, queue_types=check_config(store, Findings()).queue_types)
+    assert report.findings.listed == []
+    assert bool(report.unchecked) == (name in UNREAD)
+    assert any("abort file present" in note for note in report.notes) == (store.root / "abort").exists()
 
 
 def test_rocksdb_is_named_as_not_checked() -> None:
-    facts = check_directory(opened("5.4.0-rocksdb"), Findings())
-    assert facts.unchecked == [
+    report = Report("", "", Findings())
+    check_directory(opened("5.4.0-rocksdb"), report)
+    assert report.unchecked == [
         "consumequeue/: consume queues in RocksDB are not checked",
         "config/consumerOffsets/: configuration in RocksDB is not checked",
         "config/subscriptionGroups/: configuration in RocksDB is not checked",
@@ -266,8 +265,8 @@ def test_abort_bak_is_not_a_sign_of_a_crash(store_copy: Copy, name: str) -> None
     store = store_copy(name)
     (store / "abort").unlink(missing_ok=True)
     (store / "abort.bak").write_bytes(b"")
-    _, facts = check(store)
-    assert not any("abort" in note for note in facts.notes)
+    _, report = check(store)
+    assert not any("abort" in note for note in report.notes)
 
 
 def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_checked(
@@ -286,7 +285,7 @@ def test_a_directory_that_cannot_be_listed_is_named_and_the_rest_is_checked(
     opened_ = open_store(store)
     monkeypatch.setattr(os, "scandir", refuse)
     findings = Findings()
-    check_directory(opened_, findings)
+    check_directory(opened_, Report("", "", findings))
     assert located(findings) == [("DIR-UNREADABLE", "store", "commitlog", 0)]
     assert findings.listed[0].facts == {"path": "commitlog", "error": "Permission denied"}
     assert findings.counts["DIR-FOREIGN-ENTRY"] == 1
