@@ -161,10 +161,7 @@ class Queues:
     # --- dispatch -------------------------------------------------------------------------------------------------
 
     def dispatch(self, record: Checked, *, misplaced: bool = False) -> None:
-        """Dispatch one message. `misplaced`: its PHYSICALOFFSET is that of another place.
-
-        Errors: DispatchThrows.
-        """
+        """Dispatch one message. `misplaced`: its PHYSICALOFFSET is that of another place. Errors: DispatchThrows."""
         if not is_dispatched(record.sys_flag):
             return
         self.has_dispatched = True

@@ -74,10 +74,7 @@ class DLedgerRecovery:
         self.state = DLedgerState()
 
     def run(self, directory: Path) -> DLedgerState:
-        """Recover the group in `directory`.
-
-        Errors: StartFails if the broker's process or its load ends.
-        """
+        """Recover the group in `directory`. Errors: StartFails if the broker's process or its load ends."""
         self._check_order("before")
         if not self.data.files:
             self.index.truncate_dirty_files(0)

@@ -50,11 +50,7 @@ _LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 def batch_topics(store: Store) -> frozenset[str]:
     """Return the topics that a starting broker treats as BatchCQ: only topics.json or its .bak decides."""
-    return store.files.once("batch topics", partial(_batch_topics, store))
-
-
-def _batch_topics(store: Store) -> frozenset[str]:
-    types = configured_types(store.files, store.root) or {}
+    types = store.files.once("topic types", partial(configured_types, store.files, store.root)) or {}
     return frozenset(topic for topic, kind in types.items() if kind == BATCH_CQ)
 
 

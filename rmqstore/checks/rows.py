@@ -96,10 +96,7 @@ _DUE = re.compile(rb"TIMER_OUT_MS\x01(\d{1,19})(?:\x02|\Z)")
 
 
 def missing_halves(store: Store, logs: Logs, rows: MessageRows, log: LogView) -> Iterator[TransRow]:
-    """Yield the rows that open half messages lack, in log order.
-
-    Errors: CannotRead.
-    """
+    """Yield the rows that open half messages lack, in log order. Errors: CannotRead."""
     last = rows.position(TRANS_FAMILY, LAST_OFFSET)
     oldest = _oldest_half(rows, log, logs)
     low = 0 if last is None else last + 1 if oldest is None else oldest.physical_offset + 1

@@ -151,10 +151,7 @@ class BrokerConfig:
         return DEFAULTS.get(key, "") if value is None else value
 
     def int(self, key: str) -> Number:
-        """Return a setting as a number.
-
-        Errors: BadBrokerConfig if its value is not a number.
-        """
+        """Return a setting as a number. Errors: BadBrokerConfig if its value is not a number."""
         value = self.text(key)
         try:
             return int(value)

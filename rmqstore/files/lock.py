@@ -120,10 +120,7 @@ def lock_state(path: Path) -> LockState:
 
 
 def refuse_locked(store: Path) -> None:
-    """Refuse a store whose lock is held.
-
-    Errors: StoreIsLive if any process, including this one, holds the lock.
-    """
+    """Refuse a store whose lock is held. Errors: StoreIsLive if any process, including this one, holds the lock."""
     state = lock_state(store / LOCK_NAME)
     if state.held:
         raise held_by(store, state)

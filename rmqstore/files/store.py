@@ -472,10 +472,7 @@ def open_store(path: Path | str, config: BrokerConfig | None = None, files: File
 
 
 def recognised(store: S) -> S:
-    """Set `part` of a store by examining its path, and return the store.
-
-    Errors: as `open_store`.
-    """
+    """Set `part` of a store by examining its path, and return the store. Errors: as `open_store`."""
     path, config, files = store.path, store.config, store.files
     if files.on_this_machine and (address := str(path) if is_snapshot_address(path) else address_in_repository(path)):
         raise NotAStore(

@@ -284,10 +284,7 @@ class RocksDBQueues:
             yield files
 
     def bounds(self) -> dict[Name, dict[str, Bound]]:
-        """Return the `min` and `max` bounds of every queue, from the column family `offset`.
-
-        Errors: CannotRead.
-        """
+        """Return the `min` and `max` bounds of every queue, from the column family `offset`. Errors: CannotRead."""
         bounds: dict[Name, dict[str, Bound]] = {}
         for keys, values in self.database.chunks(OFFSETS):
             for key, value in zip(keys, values, strict=True):
@@ -297,10 +294,7 @@ class RocksDBQueues:
         return bounds
 
     def last(self, queue: RocksDBQueue) -> Bound | None:
-        """Return the `max` bound of one queue.
-
-        Errors: CannotRead.
-        """
+        """Return the `max` bound of one queue. Errors: CannotRead."""
         return _bound(self.database.value(OFFSETS, OffsetKey(queue.key_topic, "max", queue.queue_id).build()))
 
     def dispatched(self) -> int | None:

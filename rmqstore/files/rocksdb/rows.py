@@ -44,10 +44,7 @@ _TABLE_IDS = {
 
 
 def stored_table(store: Store, directory: str, table: str) -> StoredTable:
-    """Read a table from a database in config/, in the form of its JSON file.
-
-    Errors: CannotRead.
-    """
+    """Read a table from a database in config/, in the form of its JSON file. Errors: CannotRead."""
     out = StoredTable(directory, table)
     for keys, values in table_rows(store.files, store.root / "config" / directory, table):
         for key, value in zip(keys, values, strict=True):
@@ -88,10 +85,7 @@ def version_row(directory: str, table: str) -> tuple[str, bytes]:
 
 
 def data_version(store: Store, directory: str, table: str) -> dict[str, JsonValue]:
-    """Return the data version of a table in a database of version 1; empty if it has none.
-
-    Errors: CannotRead.
-    """
+    """Return the data version of a table in a database of version 1; empty if it has none. Errors: CannotRead."""
     database = open_database(store.files, store.root / "config" / directory)
     family, key = version_row(directory, table)
     value = database.value(family, key) if family in database.families else None
@@ -99,10 +93,7 @@ def data_version(store: Store, directory: str, table: str) -> dict[str, JsonValu
 
 
 def forbidden_rows(store: Store, directory: str) -> dict[str, JsonValue]:
-    """Return what groups may not read, in the form of subscriptionGroup.json.
-
-    Errors: CannotRead.
-    """
+    """Return what groups may not read, in the form of subscriptionGroup.json. Errors: CannotRead."""
     database = open_database(store.files, store.root / "config" / directory)
     rows: dict[str, JsonValue] = {}
     for keys, values in database.chunks(FORBIDDEN) if FORBIDDEN in database.families else ():
