@@ -30,7 +30,6 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -49,7 +48,7 @@ from rmqstore.checks.row_faults import (
     judge_row,
     parse_row,
 )
-from rmqstore.files.log_ends import SmallReads
+from rmqstore.files.log_ends import OpenQueues
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import simple_queue
@@ -383,7 +382,6 @@ def _index_rows(columns: Columns, i: int) -> Iterator[IndexRow]:
     yield IndexRow(hour, topic, "U", "", unique_id, offset, stored)
 
 
-_MOST_OPEN = 128  # files
 _PAST = 10_000  # ms before its start from which a broker without `timeline_checkpoint` delivers
 
 
@@ -439,37 +437,12 @@ def check_message_rows(
     return facts
 
 
-class LogAsItIs:
+class LogAsItIs(OpenQueues):
     """The log on disk, as a `LogView`; its files stay open until the end of the block."""
 
     def __init__(self, logs: Logs) -> None:
-        self._logs = logs
-        self._open: dict[str, SmallReads] = {}
-        self._files = ExitStack()
+        super().__init__(result.queue for result in logs.results)
         self.start, self.end = logs.min_offset, logs.wrote
-
-    def __enter__(self) -> LogAsItIs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._files.close()
-        self._open.clear()
-
-    def read(self, size: int, offset: int) -> bytes:
-        """Read bytes at a global offset; the result is short where the log has none, and at the end of a file."""
-        for log in self._logs.results:
-            file = log.queue.find(offset)
-            if file is not None:
-                return self._file(file).pread(min(size, file.stop - offset), offset - file.start)
-        return b""
-
-    def _file(self, file: MappedFile) -> SmallReads:
-        path = str(file.path)
-        if path not in self._open:
-            if len(self._open) >= _MOST_OPEN:
-                self.__exit__()
-            self._open[path] = self._files.enter_context(SmallReads(file))
-        return self._open[path]
 
 
 @dataclass(slots=True)

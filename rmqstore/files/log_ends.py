@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Protocol, Self
 
 from rmqstore.files.files import OpenFile
@@ -218,30 +219,34 @@ def written_units(
     return UnitRange(queue.start // size, queue.start // size)
 
 
-class OpenUnits:
-    """Random access to the units of a queue by number, which keeps the current file open between reads."""
+_MOST_OPEN = 128  # files
 
-    def __init__(self, queue: MappedFileQueue, layout: Layout) -> None:
-        self.queue = queue
-        self.layout = layout
-        self._file: MappedFile | None = None
-        self._open: SmallReads | None = None
 
-    def close(self) -> None:
-        """Close the current file."""
-        if self._open is not None:
-            self._open.__exit__()
-            self._open = None
+class OpenQueues:
+    """Reads at global offsets of queues or logs, whose files stay open until the end of the block."""
 
-    def __getitem__(self, number: int) -> bytes:
-        offset = number * self.layout.size
-        if self._file is None or not self._file.start <= offset < self._file.stop:
-            self.close()
-            self._file = self.queue.find(offset)
-            self._open = SmallReads(self._file) if self._file else None
-        if self._file is None or self._open is None:
+    def __init__(self, queues: Iterable[MappedFileQueue]) -> None:
+        self._queues = tuple(queues)
+        self._open: dict[Path, SmallReads] = {}
+        self._files = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+        self._open.clear()
+
+    def read(self, size: int, offset: int) -> bytes:
+        """Read bytes at a global offset; the result is short where there are none, and at the end of a file."""
+        file = next((file for queue in self._queues if (file := queue.find(offset)) is not None), None)
+        if file is None:
             return b""
-        return self._open.pread(self.layout.size, offset - self._file.start)
+        if file.path not in self._open:
+            if len(self._open) >= _MOST_OPEN:
+                self.__exit__()
+            self._open[file.path] = self._files.enter_context(SmallReads(file))
+        return self._open[file.path].pread(min(size, file.stop - offset), offset - file.start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,19 +279,18 @@ def queue_bounds(queue: MappedFileQueue, log_start: int, *, batch: bool) -> Queu
         return consumequeue.is_unit(unit["commitlog_offset"], unit["size"])
 
     units = written_units(queue, layout, is_written)
-    reader = OpenUnits(queue, layout)
+    with OpenQueues([queue]) as opened:
 
-    def is_readable(number: int) -> bool:
-        raw = reader[number]
-        if len(raw) < layout.size:
-            return False
-        unit = layout.unpack(raw)
-        offset = unit["commitlog_offset"]
-        return offset >= log_start and consumequeue.is_message_unit(offset, unit["size"])
+        def is_readable(number: int) -> bool:
+            raw = opened.read(layout.size, number * layout.size)
+            if len(raw) < layout.size:
+                return False
+            unit = layout.unpack(raw)
+            offset = unit["commitlog_offset"]
+            return offset >= log_start and consumequeue.is_message_unit(offset, unit["size"])
 
-    first = first_true(units.first, units.stop, is_readable)
-    first_raw = reader[first] if first < units.stop else b""
-    reader.close()
+        first = first_true(units.first, units.stop, is_readable)
+        first_raw = opened.read(layout.size, first * layout.size) if first < units.stop else b""
     if not units.last:
         return QueueBounds(0, 0, -1, 0) if batch else QueueBounds(first, units.stop, -1, units.stop - first)
     unit = layout.unpack(units.last)
