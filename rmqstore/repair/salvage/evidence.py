@@ -378,6 +378,7 @@ class Evidence:
             and name not in named
             and not properties.is_lmq(name[0])
             and part.units_end < part.next
+            and name not in self._homes
             and part.last_at < last
         )
 

@@ -322,14 +322,16 @@ def after_end(evidence: Evidence, log: LogResult) -> Ledger:
     for at in framed.keys() - set(offsets):  # units that point to it take precedence over its own header
         ledger.add(framed[at])
     gone = _units_gone(evidence, floor)
-    places = set(units[1, light].tolist()) | _entries_after(evidence, log)
-    if gone:
-        places |= evidence.indexed(floor, _indexed_up_to(evidence))
     named = OffsetRanges(zip(offsets, (own[1] + own[2]).tolist(), strict=True))
+    indexed = {at for at in evidence.indexed(floor, _indexed_up_to(evidence)) - framed.keys() if at not in named}
+    places = set(units[1, light].tolist()) | _entries_after(evidence, log)
     places = {at for at in places - framed.keys() if at >= floor and at not in named}
+    if gone:
+        places |= indexed
     consumed = _consumed(ledger, evidence, log, floor) if gone else 0
     ledger.unknown = max(0, len(places) - consumed)
-    _bound(ledger, evidence, floor, _unnamed_bytes(log, floor, offsets, sizes), gone=gone)
+    unnamed = _unnamed_bytes(log, floor, offsets, sizes)
+    _bound(ledger, evidence, floor, unnamed, gone=gone, indexed=bool(indexed - places))
     return ledger
 
 
@@ -369,8 +371,11 @@ def _indexed_up_to(evidence: Evidence) -> int:
     return max((file.end_phy_offset for file in index.files), default=-1) + 1 if index is not None else 0
 
 
-def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool) -> None:
-    """Note whether there may have been more messages than counted."""
+def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool, indexed: bool) -> None:
+    """Note whether there may have been more messages than counted.
+
+    `gone`: the units of some queues are. `indexed`: there are entries without a unit, of this log or of an earlier one.
+    """
     why = ""
     if unnamed and (ledger.messages or gone or _only_the_checkpoint_knows(evidence)):
         why = Text(
@@ -380,6 +385,8 @@ def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone
         )
     elif ledger.messages and evidence.logs.lag_is_normal:
         why = Text("the broker was killed, and its last messages may not have been in a queue yet")
+    elif ledger.messages and indexed:
+        why = Text("the index has messages after the log's end at {floor:,} that no consume queue has", floor=floor)
     elif gone and (_checkpoint_knows_more(evidence) or ledger.messages):
         why = Text(
             "messages were after the log's end at {floor:,}, and the consume queues with their units are missing too",
