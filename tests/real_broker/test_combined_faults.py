@@ -295,7 +295,7 @@ def _compare_messages(one: Faulty, plan: Mapping[str, Any], hit: frozenset[int],
     name, version = one.name, meta(one.name).version
     own = sounds.read(name, meta(name).oracle_args, [(version, meta(name).abort_present)])
     was = own[version, meta(name).abort_present]
-    now = one.read(sounds, folder, abort=one.abort and not plan["steps"])  # a plan may rely on the start with `abort`
+    now = one.read(sounds, folder, abort=(one.store / "abort").exists())
     assert (now.load, now.crash) == (True, None), "the repaired store does not start"
     gaps = _gaps(plan)
     batches = {f"{path.parent.name}/{path.name}" for path in one.store.glob("batchconsumequeue/*/*")}
