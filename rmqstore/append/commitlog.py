@@ -44,13 +44,6 @@ class RecordLog(Protocol):
         """
         ...
 
-    def flush(self, least_pages: int = 0) -> None:
-        """Flush to disk if there are `least_pages` pages.
-
-        Errors: NoSpace and others.
-        """
-        ...
-
     def close(self) -> None:
         """Commit and close."""
         ...
@@ -101,9 +94,6 @@ class CommitLog:
     def commit(self) -> None:
         if self._file is not None:
             self._file.commit(0)
-
-    def flush(self, least_pages: int = 0) -> None:
-        self.queue.flush(least_pages)
 
     def close(self) -> None:
         self.queue.close()

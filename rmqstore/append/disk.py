@@ -18,6 +18,7 @@ from pathlib import Path
 
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk import explain as explain
+from rmqstore.files.disk import explained as explained
 from rmqstore.files.disk import start_writing
 from rmqstore.texts import Text
 
@@ -44,11 +45,9 @@ def make_directories(directory: Path) -> None:
         missing.append(directory)
         directory = directory.parent
     for path in reversed(missing):
-        try:
+        with explained(path):
             path.mkdir(exist_ok=True)
             sync_directory(path.parent)
-        except OSError as error:
-            raise explain(error, path) from error
 
 
 def create_file(path: Path, size: int, content: bytes = b"") -> int:
@@ -306,12 +305,10 @@ def remove_tree(directory: Path) -> None:
 
 def take_file(source: Path, path: Path, mtime_ns: int) -> None:
     """Move a complete file of a temporary place on the same disk into the new store. Errors: NotReadable, NoSpace."""
-    try:
+    with explained(path):
         source.rename(path)
         os.utime(path, ns=(mtime_ns, mtime_ns))
         sync_directory(path.parent)
-    except OSError as error:
-        raise explain(error, path) from error
 
 
 def write_new_file(path: Path, size: int, content: Iterable[bytes | memoryview], mtime_ns: int = 0) -> None:

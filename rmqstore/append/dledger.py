@@ -479,8 +479,5 @@ class DLedgerLog:
     def commit(self) -> None:
         self.store.commit()
 
-    def flush(self, least_pages: int = 0) -> None:
-        self.store.flush(least_pages)
-
     def close(self) -> None:
         self.store.close()

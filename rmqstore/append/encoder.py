@@ -167,41 +167,33 @@ class TopicName:
 _topic_name = lru_cache(maxsize=1 << 16)(TopicName.of)
 
 
-class Encoder:
-    """Encodes messages as records, with a cache of topics."""
+def prepare(message: NewMessage, limits: Limits) -> Prepared:
+    """Check a message and encode the parts of its record that do not depend on its offsets.
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
-        self.topic = lru_cache(maxsize=1 << 16)(lambda text, version: TopicName.of(text, limits.auto_v2, version))
-
-    def prepare(self, message: NewMessage) -> Prepared:
-        """Check a message and encode the parts of its record that do not depend on its offsets.
-
-        Errors: MessageRefused.
-        Source: HookUtils#checkBeforePutMessage, MessageExtEncoder#encode
-        """
-        limits = self.limits
-        topic: TopicName = self.topic(message.topic, message.version)
-        body, text = message.body, message.properties
-        if len(body) > limits.max_message_size:
-            raise _too_long(len(body), limits)
-        append_crc = limits.append_crc if message.append_crc is None else message.append_crc
-        if append_crc:
-            if text and not text.endswith(b"\x02"):
-                text += b"\x02"
-            text += bytes(CRC32_RESERVED_LEN)
-        if len(text) > MAX_PROPERTIES:
-            raise _long_properties(len(text))
-        if message.queue_id < 0:
-            raise _negative_queue_id(message.queue_id)
-        flags = message.sys_flag & ~0x30
-        if len(message.born_host) == 20:
-            flags |= 0x10
-        if len(message.store_host) == 20:
-            flags |= 0x20
-        tail = body + topic.field + _PROPERTIES_LENGTH.pack(len(text)) + text
-        head = _PACKERS[flags & 0x30]
-        return Prepared(message, topic, head, flags, tail, head.size + len(tail), append_crc)
+    Errors: MessageRefused.
+    Source: HookUtils#checkBeforePutMessage, MessageExtEncoder#encode
+    """
+    topic = _topic_name(message.topic, limits.auto_v2, message.version)
+    body, text = message.body, message.properties
+    if len(body) > limits.max_message_size:
+        raise _too_long(len(body), limits)
+    append_crc = limits.append_crc if message.append_crc is None else message.append_crc
+    if append_crc:
+        if text and not text.endswith(b"\x02"):
+            text += b"\x02"
+        text += bytes(CRC32_RESERVED_LEN)
+    if len(text) > MAX_PROPERTIES:
+        raise _long_properties(len(text))
+    if message.queue_id < 0:
+        raise _negative_queue_id(message.queue_id)
+    flags = message.sys_flag & ~0x30
+    if len(message.born_host) == 20:
+        flags |= 0x10
+    if len(message.store_host) == 20:
+        flags |= 0x20
+    tail = body + topic.field + _PROPERTIES_LENGTH.pack(len(text)) + text
+    head = _PACKERS[flags & 0x30]
+    return Prepared(message, topic, head, flags, tail, head.size + len(tail), append_crc)
 
 
 @dataclass(slots=True)
@@ -296,7 +288,7 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
     """Encode the messages of a table as consecutive records; `place_records` then sets offsets, times and CRCs.
 
     Errors: RowRefused for the first message that the store refuses.
-    Source: as `Encoder.prepare`.
+    Source: as `prepare`.
     """
     n = len(table)
     names, which, refused = _topic_names(table, limits.auto_v2)

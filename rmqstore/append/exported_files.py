@@ -60,10 +60,7 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
             yield from _csv(path)
         elif kind in (".ndjson", ".jsonl"):
             with path.open("rb") as file:
-                first = 1
-                for lines in _grouped(iter(partial(file.readline, MAX_LINE), b""), len):
-                    yield from _ndjson(path, lines, first)
-                    first += len(lines)
+                yield from _ndjson(path, iter(partial(file.readline, MAX_LINE), b""), 1)
         else:
             raise _unknown_type(path)
     except OSError as error:
@@ -127,7 +124,7 @@ def _parsed(lines: list[bytes]) -> list[Row] | None:
     return rows if set(map(type, rows)) == {dict} else None
 
 
-def _ndjson(path: Path, lines: list[bytes], first: int) -> Iterator[tuple[str, Row]]:
+def _ndjson(path: Path, lines: Iterable[bytes], first: int) -> Iterator[tuple[str, Row]]:
     """Yield (file and line, row) of each line; `first` is the number of the first one. Errors: BadRow."""
     for number, line in enumerate(lines, first):
         where = f"{path}:{number}"

@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.append.commitlog import RecordLog
-from rmqstore.append.disk import create_file, explain, write_all
+from rmqstore.append.disk import create_file, explained, write_all
 from rmqstore.append.dispatch import OPEN_QUEUES, Dispatcher
 from rmqstore.append.dledger import DLedgerLog
 from rmqstore.append.mapped_files import PAGE, Clock, WritableMappedFileQueue, now_ms
@@ -210,13 +210,11 @@ class CheckpointFile:
         """
         if not path.exists():
             return cls(path, create_file(path, FILE_SIZE), StoreCheckpoint())
-        try:
+        with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             raw = os.pread(descriptor, FILE_SIZE, 0)
             if len(raw) < FILE_SIZE:
                 os.ftruncate(descriptor, FILE_SIZE)
-        except OSError as error:
-            raise explain(error, path) from error
         return cls(path, descriptor, parse_checkpoint(raw))
 
     def values(self) -> StoreCheckpoint:
@@ -246,11 +244,9 @@ class CheckpointFile:
         data = self.values().build()
         if data == self._written:
             return
-        try:
+        with explained(self.path):
             write_all(self._descriptor, data, 0)
             os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise explain(error, self.path) from error
         self._written = data
 
     def close(self) -> None:

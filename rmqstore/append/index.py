@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.append.disk import create_file, explain, make_directories, write_all
+from rmqstore.append.disk import create_file, explained, make_directories, write_all
 from rmqstore.append.mapped_files import Clock, now_ms
 from rmqstore.errors import Refused
 from rmqstore.files.files import LOCAL
@@ -199,7 +199,7 @@ class IndexFileWriter:
 
         Errors: NotReadable, NoSpace; Refused for any other length, which means other numbers of slots and units.
         """
-        try:
+        with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = index.file_size(slots, units)
             length = os.fstat(descriptor).st_size
@@ -217,8 +217,6 @@ class IndexFileWriter:
                 os.pread(descriptor, index.HEADER.size, 0),
                 os.pread(descriptor, slots * index.SLOT.size, index.slot_at(0)),
             )
-        except OSError as error:
-            raise explain(error, path) from error
         return cls(path, builder, descriptor)
 
     def add(self, offsets: I64, timestamps: I64, hashes: I64) -> None:
@@ -238,16 +236,12 @@ class IndexFileWriter:
     def flush(self) -> None:
         """Flush the file to disk. Errors: NoSpace and others."""
         self.commit()
-        try:
+        with explained(self.path):
             os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     def _write(self, data: bytes, at: int) -> None:
-        try:
+        with explained(self.path):
             write_all(self._descriptor, data, at)
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     def close(self) -> None:
         """Close the file without writing."""
@@ -279,9 +273,8 @@ class IndexService:
         self._room = 0
         self._end = 0
         self._last_hash: int | None = None
-        self._keys: list[bytes] = []
-        self._offsets: list[int] = []
-        self._timestamps: list[int] = []
+        self._pending: list[tuple[bytes, int, int]] = []
+        """Entries to be hashed and written: key, offset of the message (bytes), store time (ms)."""
 
     @property
     def end_phy_offset(self) -> int:
@@ -355,24 +348,20 @@ class IndexService:
             keys = self._missing_keys(topic, keys) if offset == self._end else ()
         if offset < self._end or sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK:
             return
-        for key in keys:
-            self._keys.append(topic + b"#" + key)
-            self._offsets.append(offset)
-            self._timestamps.append(store_timestamp)
+        self._pending += [(topic + b"#" + key, offset, store_timestamp) for key in keys]
         if keys:
             self._end = offset
         self._room -= len(keys)
-        if len(self._keys) >= PENDING:
+        if len(self._pending) >= PENDING:
             self.drain()
 
     def drain(self) -> None:
         """Hash and write the buffered entries. Errors: NoSpace."""
-        if not self._keys:
+        if not self._pending:
             return
-        hashes = key_hashes(self._keys)
-        offsets, timestamps = np.array(self._offsets, dtype=np.int64), np.array(self._timestamps, dtype=np.int64)
-        self._keys, self._offsets, self._timestamps = [], [], []
-        self._write(offsets, timestamps, hashes)
+        keys, offsets, timestamps = zip(*self._pending, strict=True)
+        self._pending = []
+        self._write(np.array(offsets, dtype=np.int64), np.array(timestamps, dtype=np.int64), key_hashes(keys))
 
     def add(self, offsets: I64, timestamps: I64, hashes: I64, last: int) -> None:
         """Add entries of new messages, in order, with the same result as `build` for each message.

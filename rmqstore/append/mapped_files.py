@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rmqstore.append.disk import create_file, explain, read_all, sync_directory, write_all
+from rmqstore.append.disk import create_file, explain, explained, read_all, sync_directory, write_all
 from rmqstore.brokers.mapped_files import load_directories
 from rmqstore.brokers.rules import rules_for
 from rmqstore.errors import NotReadable, Refused
@@ -133,10 +133,8 @@ class WritableMappedFile(ReferenceResource):
 
         Errors: NotReadable.
         """
-        try:
+        with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except OSError as error:
-            raise explain(error, path) from error
         file = cls(path, start, file_size, descriptor, clock)
         file.set_positions(file_size)
         return file
@@ -146,10 +144,8 @@ class WritableMappedFile(ReferenceResource):
         if self._descriptor < 0:
             if self._cleaned:
                 raise NotReadable(Text("{path} is closed", path=self.path))
-            try:
+            with explained(self.path):
                 self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError as error:
-                raise explain(error, self.path) from error
         return self._descriptor
 
     def release_descriptor(self) -> None:
@@ -238,14 +234,12 @@ class WritableMappedFile(ReferenceResource):
         The file is not truncated, because a broker does not start with a file of the wrong length.
         Errors: NoSpace and others of `explain`.
         """
-        try:
+        with explained(self.path):
             for low, stop in data_extents(self._open(), at, self.file_size):
                 for start in range(low, stop, _ZERO_STEP):
                     size = min(_ZERO_STEP, stop - start)
                     if any(read_all(self._open(), size, start)):
                         write_all(self._open(), bytes(size), start)
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     # --- commit and flush ------------------------------------------------------------------------------------------
 
@@ -302,10 +296,8 @@ class WritableMappedFile(ReferenceResource):
 
     def sync(self, position: int) -> None:
         """Sync without committing; `position` is a committed position that was read under the append lock."""
-        try:
+        with explained(self.path):
             os.fdatasync(self._open())
-        except OSError as error:
-            raise explain(error, self.path) from error
         self.flushed_position = max(self.flushed_position, position)
 
     def warm(self) -> None:
@@ -313,16 +305,12 @@ class WritableMappedFile(ReferenceResource):
 
         Errors: NoSpace.
         """
-        try:
+        with explained(self.path):
             os.posix_fallocate(self._open(), 0, self.file_size)
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     def _pwrite(self, data: bytes | bytearray | memoryview, at: int) -> None:
-        try:
+        with explained(self.path):
             write_all(self._open(), data, at)
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     # --- reading -------------------------------------------------------------------------------------------------
 

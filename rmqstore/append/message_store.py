@@ -21,10 +21,10 @@ import numpy as np
 
 from rmqstore.append.bulk import BulkDispatch, DispatchChunk, EncodedTable, discontinued, encode, queue_offsets
 from rmqstore.append.commitlog import CommitLog, RecordLog
-from rmqstore.append.disk import FILE_MODE, explain, make_directories, sync_directory, write_all
+from rmqstore.append.disk import FILE_MODE, explain, explained, make_directories, sync_directory, write_all
 from rmqstore.append.dispatch import Dispatcher, OpenQueue, WrittenRecord, messages_in, property_value
 from rmqstore.append.dledger import DLedgerLog, DLedgerMmapFileStore, EntryFiles, MemberState
-from rmqstore.append.encoder import Encoder, NewMessage, Prepared, RowRefused, messages_of, place_records
+from rmqstore.append.encoder import NewMessage, Prepared, RowRefused, messages_of, place_records, prepare
 from rmqstore.append.flush import CheckpointFile, FlushPolicy, StoreFlush
 from rmqstore.append.index import IndexService
 from rmqstore.append.mapped_files import Clock, WritableMappedFileQueue, now_ms
@@ -33,7 +33,7 @@ from rmqstore.append.store_options import StoreOptions, options_of_store
 from rmqstore.append.topics import add_topics, read_topics
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.lock import LOCK_NAME, take_lock
+from rmqstore.files.lock import LOCK_NAME, HeldLock, take_lock
 from rmqstore.formats.message import TRANSACTION_MASK, is_dispatched
 from rmqstore.formats.messageid import offset_message_id
 from rmqstore.messages.table import MessageTable
@@ -46,28 +46,21 @@ __all__ = ["MessageStore", "PutResult", "PutStatus", "StoreOptions"]
 CONTENT = b"lock"
 
 
-class StoreLock:
-    """The broker's lock (a POSIX record lock on byte 0 of `lock`), held until `release`.
+def lock_store(root: Path) -> HeldLock:
+    """Take the broker's lock (a POSIX record lock on byte 0 of `lock`); like a broker, its release leaves the file.
 
     Errors: StoreIsLive if another process, or another writer in this process, holds it; NotReadable, NoSpace.
     """
-
-    def __init__(self, root: Path) -> None:
-        self.path = root / LOCK_NAME
-        make_directories(root)
+    path = root / LOCK_NAME
+    make_directories(root)
+    with explained(path):
+        held = take_lock(path, lambda p: os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
         try:
-            self._held = take_lock(self.path, lambda p: os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
-        except OSError as error:
-            raise explain(error, self.path) from error
-        try:
-            write_all(self._held.descriptor, CONTENT, 0)
-        except OSError as error:
-            self._held.release()
-            raise explain(error, self.path) from error
-
-    def release(self) -> None:
-        """Release the lock; like a broker, leave the file."""
-        self._held.release()
+            write_all(held.descriptor, CONTENT, 0)
+        except OSError:
+            held.release()
+            raise
+    return held
 
 
 def mark_running(root: Path) -> None:
@@ -136,7 +129,7 @@ class MessageStore:
     more messages, closes as after a crash, and is recovered when it is opened again.
     """
 
-    def __init__(self, root: Path, options: StoreOptions, lock: StoreLock, clock: Clock = now_ms) -> None:
+    def __init__(self, root: Path, options: StoreOptions, lock: HeldLock, clock: Clock = now_ms) -> None:
         self.root = root
         self.options = options
         self._clock = clock
@@ -150,7 +143,6 @@ class MessageStore:
         """The number of messages appended since the store was opened."""
         self._known: dict[tuple[str, int], int] = {}
         """The queues that had messages when the store was opened, with their next offsets."""
-        self._encoder = Encoder(options.limits)
         try:
             self.checkpoint = CheckpointFile.open(root / "checkpoint")
         except BaseException:
@@ -186,7 +178,7 @@ class MessageStore:
         if root.exists() and any(root.iterdir()):
             raise OutputExists(Text("{root} is not empty", root=root))
         make_directories(root)
-        store = cls(root, (options or StoreOptions()).with_defaults(), StoreLock(root), clock)
+        store = cls(root, (options or StoreOptions()).with_defaults(), lock_store(root), clock)
         try:
             store._start()
         except BaseException:
@@ -216,7 +208,7 @@ class MessageStore:
         """
         complete = options_of_store(root, options or StoreOptions(), config)
         read_topics(root)  # refuse before anything is written
-        store = cls(root, complete, StoreLock(root), clock)
+        store = cls(root, complete, lock_store(root), clock)
         try:
             latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
             store.checkpoint.limit(latest, store.log.queue.max_offset)
@@ -245,7 +237,7 @@ class MessageStore:
         Errors: MessageRefused (nothing is written), Refused if the store is closed, NoSpace and others, which close it.
         Source: CommitLog#handleDiskFlush
         """
-        prepared = self._encoder.prepare(message)
+        prepared = prepare(message, self.options.limits)
         with self._guard:
             result = self._put(prepared)
             self._commit()
@@ -258,12 +250,11 @@ class MessageStore:
         """
         results: list[PutResult] = []
         waiting: list[bool] = []
-        prepare = self._encoder.prepare
         try:
             with self._guard:
                 try:
                     for message in messages:
-                        results.append(self._put(prepare(message)))
+                        results.append(self._put(prepare(message, self.options.limits)))
                         waiting.append(waits(message))
                 finally:
                     if self._usable:
@@ -351,7 +342,7 @@ class MessageStore:
             raise MessageRefused(Text("all messages of a batch must be of one queue of one topic"))
         if any(m.sys_flag & TRANSACTION_MASK or property_value(m.properties, b"DELAY") for m in messages):
             raise MessageRefused(Text("a batch must not contain transactions or delayed messages"))
-        prepared = [self._encoder.prepare(message) for message in messages]
+        prepared = [prepare(message, self.options.limits) for message in messages]
         with self._guard:
             if not self._usable:
                 self._refuse()
@@ -417,7 +408,7 @@ class MessageStore:
             return prepared
         text = m.properties
         text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + added
-        return self._encoder.prepare(replace(m, properties=text))
+        return prepare(replace(m, properties=text), self.options.limits)
 
     # --- commit and flush ----------------------------------------------------------------------------------------
 

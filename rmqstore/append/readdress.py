@@ -18,7 +18,15 @@ import numpy as np
 
 from rmqstore.append.bulk import BulkDispatch, DispatchChunk, Known
 from rmqstore.append.commitlog import CommitLog
-from rmqstore.append.disk import create_file, explain, make_directories, replace_file, sync_directory, write_all
+from rmqstore.append.disk import (
+    create_file,
+    explain,
+    explained,
+    make_directories,
+    replace_file,
+    sync_directory,
+    write_all,
+)
 from rmqstore.append.dispatch import Dispatcher, DispatchOptions
 from rmqstore.append.index import IndexService
 from rmqstore.append.mapped_files import WritableMappedFileQueue
@@ -46,28 +54,23 @@ from rmqstore.texts import Text
 
 _COPY = 1 << 20
 _ID_TEXT = 1 << 16
-Progress = Callable[[int], None]
 
 
-def copy_file(source: Path, target: Path, progress: Progress | None = None) -> None:
+def copy_file(source: Path, target: Path) -> None:
     """Copy a file with its holes, mode and mtime, and fsync the copy.
 
     Errors: NoSpace, NotReadable, OutputExists.
     """
-    try:
+    with explained(source):
         status = source.stat()
         target_fd = create_file(target, status.st_size)
         source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise explain(error, source) from error
     try:
         for low, high in data_extents(source_fd, 0, status.st_size):
             while low < high and (block := os.pread(source_fd, min(_COPY, high - low), low)):
                 if any(block):
                     write_all(target_fd, block, low)
                 low += len(block)
-                if progress is not None:
-                    progress(len(block))
         os.fchmod(target_fd, status.st_mode & 0o7777 | 0o200)
         os.fsync(target_fd)
         os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -113,10 +116,8 @@ class IdMap:
             self._write()
 
     def _write(self) -> None:
-        try:
+        with explained(self.path):
             write_all(self._descriptor, self._text, self._at)
-        except OSError as error:
-            raise explain(error, self.path) from error
         self._at += len(self._text)
         self._text.clear()
 
@@ -187,9 +188,9 @@ class Readdressing:
 
     # --- records ---------------------------------------------------------------------------------------------------
 
-    def copy_legacy(self, file: MappedFile, progress: Progress | None = None) -> None:
+    def copy_legacy(self, file: MappedFile) -> None:
         """Copy a file of the legacy log unchanged."""
-        copy_file(file.path, self.root / "commitlog" / file.name, progress)
+        copy_file(file.path, self.root / "commitlog" / file.name)
 
     def keep(self, columns: Columns) -> None:
         """Dispatch records of a copied file to queues and index."""
@@ -344,10 +345,8 @@ def relay_timer_log(
 
 
 def _readdress(path: Path, start: int, address: Callable[[int], int | None], moved_from: int) -> int | None:
-    try:
+    with explained(path):
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-    except OSError as error:
-        raise explain(error, path) from error
     try:
         size = os.fstat(descriptor).st_size
         at = 0

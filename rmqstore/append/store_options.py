@@ -164,8 +164,8 @@ def _with_config(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
         directories=options.directories or tuple(config.paths(log)),
         dispatch=replace(
             dispatch,
-            consume_queue_file_size=dispatch.consume_queue_file_size or given("mappedFileSizeConsumeQueue") or 0,
-            batch_file_size=dispatch.batch_file_size or given("mapperFileSizeBatchConsumeQueue") or 0,
+            consume_queue_file_size=dispatch.consume_queue_file_size or given(QueueKind.SIMPLE.size_key) or 0,
+            batch_file_size=dispatch.batch_file_size or given(QueueKind.BATCH.size_key) or 0,
             delay_levels=levels,
         ),
     )
@@ -203,7 +203,8 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
 
     Errors: Refused.
     """
-    root, own, written = store.root, options.dledger, next(iter(_written_members(store)), "")
+    root, own, members = store.root, options.dledger, _written_members(store)
+    written = members[0] if members else ""
     if own is None:
         if written:
             raise Refused(
@@ -213,9 +214,7 @@ def _refuse_other_mode(store: Store, options: StoreOptions, legacy: MappedFileQu
                 Text("if that is the only member of its group, give its self id: dledger={id!r}", id=written),
             )
         return
-    if own in _written_members(store) or (
-        options.directories and any(LOCAL.list(path) for path in options.directories)
-    ):
+    if own in members or any(LOCAL.list(path) for path in options.directories):
         group = store.dledger_at(store.root / f"dledger-{own}")
         if group.newer:
             raise Refused(
@@ -264,17 +263,15 @@ def _refuse_other_role(store: Store, options: StoreOptions, config: BrokerConfig
 
 
 def _log_size(store: Store, options: StoreOptions, legacy: MappedFileQueue) -> int:
-    given = options.commitlog_file_size
-    if options.dledger is None:
-        return _size_of([legacy], given, "mappedFileSizeCommitLog")
-    directories = options.directories or (store.root / f"dledger-{options.dledger}" / "data",)
-    data = MappedFileQueue.open("dledger", directories, default=COMMITLOG_FILE_SIZE)
-    return _size_of([data], given, "mappedFileSizeCommitLog")
+    log = legacy
+    if options.dledger is not None:
+        directories = options.directories or (store.root / f"dledger-{options.dledger}" / "data",)
+        log = MappedFileQueue.open("dledger", directories, default=COMMITLOG_FILE_SIZE)
+    return _size_of([log], options.commitlog_file_size, "mappedFileSizeCommitLog")
 
 
 def _queue_size(store: Store, kind: QueueKind, given: int) -> int:
-    key = "mappedFileSizeConsumeQueue" if kind is QueueKind.SIMPLE else "mapperFileSizeBatchConsumeQueue"
-    return _size_of((files.queue for files in store.consume_queues(kind)), given, key)
+    return _size_of((files.queue for files in store.consume_queues(kind)), given, kind.size_key)
 
 
 def _size_of(queues: Iterable[MappedFileQueue], given: int, key: str) -> int:

@@ -70,9 +70,6 @@ def _short(folder: StoreFolder, piece: StoredPiece) -> CouldNotCheck:
     )
 
 
-_COPIED = 1 << 20
-
-
 class SnapshotFiles(Files):
     """The files of one snapshot, below a directory that does not exist: `root`."""
 
@@ -149,11 +146,8 @@ class SnapshotFiles(Files):
         scratch = ScratchFolder()
         for entry in self.list(directory):
             if not entry.directory:
-                target = scratch.path / entry.path.name
-                scratch.create(target, entry.length)
                 with self.open(entry.path) as file:
-                    for at in range(0, entry.length, _COPIED):
-                        scratch.write_at(target, file.read(_COPIED, at), at)
+                    scratch.copy(file, scratch.path / entry.path.name)
         yield scratch.path
 
 

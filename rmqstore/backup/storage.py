@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rmqstore.append.disk import FILE_MODE, SequentialFile, make_directories, sync_directory
 from rmqstore.errors import OutputExists, Refused, UsageError
-from rmqstore.files.disk import explain
+from rmqstore.files.disk import explain, explained
 from rmqstore.texts import Text
 
 _PART = re.compile(r"[A-Za-z0-9_%~+=@,-][A-Za-z0-9._%~+=@,-]{0,199}")
@@ -197,14 +197,12 @@ class LocalStorage(Storage):
 
     def read_into(self, key: str, buffer: memoryview, at: int) -> int:
         path = self._path(key)
-        try:
+        with explained(path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
                 return os.preadv(descriptor, [buffer], at)
             finally:
                 os.close(descriptor)
-        except OSError as error:
-            raise explain(error, path) from error
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         top = self._path(prefix)
@@ -235,19 +233,15 @@ class LocalStorage(Storage):
 
     def delete(self, key: str) -> None:
         path = self._path(key)
-        try:
+        with explained(path):
             path.unlink(missing_ok=True)
-        except OSError as error:
-            raise explain(error, path) from error
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         path = self._path(key)
         make_directories(path.parent)
-        try:
+        with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
-        except OSError as error:
-            raise explain(error, path) from error
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -278,17 +272,13 @@ class LocalWriter(ObjectWriter):
         self._temporary = path.with_name(path.name + PART)
         make_directories(path.parent)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
+        with explained(path):
             self._descriptor = os.open(self._temporary, flags, FILE_MODE)
-        except OSError as error:
-            raise explain(error, path) from error
         self._file = SequentialFile(self._descriptor)
 
     def write(self, data: bytes) -> None:
-        try:
+        with explained(self._path):
             self._file.write(data)
-        except OSError as error:
-            raise explain(error, self._path) from error
 
     def finish(self) -> None:
         try:

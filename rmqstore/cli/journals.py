@@ -64,7 +64,7 @@ class Journal:
     def to_json(self) -> dict[str, Any]:
         """Return the row of `journals --json`."""
         loss = self.plan.loss.to_json() if self.plan is not None else None
-        return self.folder.info().to_json() | {
+        return self.folder.to_json() | {
             "made": self.made,
             "command": self.command or None,
             "bytes": self.bytes,
@@ -121,7 +121,7 @@ def journals(
     Exit code 1: there is something to prune, but --apply was not given.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import journal_folders, prune_missing
+    from rmqstore.repair.journal.journal import list_journals, prune_missing
     from rmqstore.repair.journal.journal import prune as remove
 
     keep, older_than, missing = selected["keep"], selected["older_than"], selected["missing"]
@@ -132,7 +132,7 @@ def journals(
         raise NotAStore(
             Text("{store} is a part of a store", store=store), Text("name the whole store, which has the journals")
         )
-    found = [_read(folder) for folder in journal_folders(opened.root)]
+    found = [_read(folder) for folder in list_journals(opened.root)]
     going = [one for one in found if missing and one.state == "missing"]
     going = [*going, *_going(found, keep, older_than)] if prune else []
     if apply_it:

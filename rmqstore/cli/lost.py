@@ -387,11 +387,11 @@ def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
 
 def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
     """Return the journal at `path`, or that of the newest repair that is applied and not undone."""
-    from rmqstore.repair.journal.journal import read_journal
+    from rmqstore.repair.journal.folder import open_folder
     from rmqstore.views.lost import applied_repairs
 
     if path is not None:
-        return read_journal(path)
+        return open_folder(path)
     return next((folder for folder, _ in applied_repairs(opened)), None)
 
 

@@ -80,23 +80,22 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
     from rmqstore.cli.printing.table_output import write_rows
     from rmqstore.files.disk import real_path
     from rmqstore.files.store import while_files_expire
-    from rmqstore.repair.journal.folder import State
-    from rmqstore.repair.journal.journal import read_journal
+    from rmqstore.repair.journal.folder import State, open_folder
     from rmqstore.views.reports import incident, rows
 
     if opened.part is not None:
         raise NotAStore(
             Text("{path} is a part of a store", path=opened.path), Text("name the whole store, which has the journals")
         )
-    folder = read_journal(journal)
+    folder = open_folder(journal)
     if real_path(folder.store) != real_path(opened.root):
         raise UsageError(
             Text("{journal} is the journal of another store: {store}", journal=journal, store=folder.store),
             Text("name that store"),
         )
-    if folder.record.state in (State.PRUNING, State.MISSING):
+    if folder.state in (State.PRUNING, State.MISSING):
         raise CouldNotCheck(
-            Text("{path} is {state}: what it did is not known", path=folder.path, state=folder.record.state.value)
+            Text("{path} is {state}: what it did is not known", path=folder.path, state=folder.state.value)
         )
     listed = None if list_path is None else Output(path=list_path, format="csv", quiet=out.quiet)
     if listed is not None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -76,6 +77,15 @@ def explain(error: OSError, path: Path) -> RmqStoreError:
     if isinstance(error, PermissionError | FileNotFoundError | NotADirectoryError) or error.errno == errno.EROFS:
         return NotReadable(message)
     return CouldNotCheck(message, Text("the disk or the operating system reported an error; see dmesg"))
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Raise an OSError of the block, which is about `path`, as the error of this project."""
+    try:
+        yield
+    except OSError as error:
+        raise explain(error, path) from error
 
 
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE, linux/fs.h

@@ -281,6 +281,11 @@ class StoreQueues:
             for queue_id, path in sorted(ids):
                 yield topic.path.name, queue_id, path
 
+    def names_in_files(self, *kinds: QueueKind) -> set[tuple[str, int]]:
+        """Return topic and id of every queue directory of the given kinds (default: simple and batch)."""
+        kinds = kinds or (QueueKind.SIMPLE, QueueKind.BATCH)
+        return {(topic, queue_id) for kind in kinds for topic, queue_id, _ in self.queue_directories(kind)}
+
     def _part_queue_directories(self, kind: QueueKind) -> Iterator[tuple[str, int, Path]]:
         path = Path(os.path.abspath(self.path))  # noqa: PTH100 - keeps links: their names are topic and queue id
         if kind not in (QueueKind.SIMPLE, QueueKind.BATCH):

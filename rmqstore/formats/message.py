@@ -371,6 +371,12 @@ def build_message(  # noqa: PLR0913 - one for each field of a record
     return set_record_crc(record) if append_crc else record
 
 
+def fits_record_crc(data: Buffer, at: int = 0) -> bool:
+    """Return whether the record from `at` to the end of the data has the right record CRC, or none."""
+    stored, computed = record_crc(data, at, len(data) - at)
+    return stored in (None, computed)
+
+
 def set_record_crc(record: bytes) -> bytes:
     """Replace the last 20 bytes of a record by its CRC: `__CRC32#`, 0x01, ten digits in reverse order, 0x02."""
     value = int(crc32(record[:-CRC32_RESERVED_LEN])) & 0x7FFFFFFF

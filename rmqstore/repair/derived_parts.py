@@ -37,17 +37,16 @@ def plan_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """The consume queues in files, or in a RocksDB, from the messages."""
     if not case.results:
         return
-    choices = _choices(case)
     if case.store.kind is StoreKind.ROCKSDB:
         if _rows_are_due(case, log):
             refuse_rows(case.store)
             from rmqstore.repair.rebuild.rocksdb_queues import plan_rows
 
-            plan_rows(draft, case.verified, log.logs, None, choices)
+            plan_rows(draft, case.verified, log.logs, _choices(case))
         return
     due = _queues_due(case, log)
     if due is None or due:
-        plan_queue_files(LogUnits(draft, case.verified, log.logs, due, choices))
+        plan_queue_files(LogUnits(draft, case.verified, log.logs, _choices(case, due)))
     if log.cut is not None and due is not None:  # a rebuild of all queues cuts them too
         cut_queues(draft, log.cut, due)
 
@@ -84,14 +83,14 @@ def plan_rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) ->
     if case.results and (changed or damaged or _has_problems_in_rows(case)):
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
-        fits = plan_beside(draft, case.verified, log.logs, None, _choices(case))
+        fits = plan_beside(draft, case.verified, log.logs, _choices(case))
     if draft.steps and not fits:
         tell_left(draft, touches_log=log.written)
 
 
-def _choices(case: Recovery) -> RebuildChoices:
+def _choices(case: Recovery, wanted: frozenset[Name] | None = None) -> RebuildChoices:
     rewrite = codes.CQ_WRONG_TAG in case.options.only
-    return RebuildChoices(allow_gaps=case.options.allow_shift, limit=case.limit, rewrite_codes=rewrite)
+    return RebuildChoices(wanted, allow_gaps=case.options.allow_shift, limit=case.limit, rewrite_codes=rewrite)
 
 
 # --- which queues are compared with the log -------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -174,8 +174,13 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     _queues(draft, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
     _index(draft, minimum)
     _tier(draft, minimum)
-    _explain(draft, rules, hour, plain, data, root_disk)
-    draft.facts["expire"] = _facts(plain, data, minimum, root_disk)
+    decisions = {"commitlog": plain, "dledger": data}
+    _explain(draft, rules, hour, decisions, root_disk)
+    draft.facts["expire"] = {
+        **{name: _fact(decision) for name, decision in decisions.items()},
+        "min_offset": minimum,
+        "disk_used": round(root_disk.ratio, 4),
+    }
     return Expiry(draft.plan([directory for queue, _ in logs for directory in queue.directories]), plain, data)
 
 
@@ -302,12 +307,7 @@ def _begin_after(store: Store, topic: str, queue_id: int, minimum: int) -> int:
 
 
 def _explain(
-    draft: PlanBuilder,
-    rules: RetentionRules,
-    hour: int,
-    plain: Decision | None,
-    data: Decision | None,
-    disk: FileSystem,
+    draft: PlanBuilder, rules: RetentionRules, hour: int, decisions: Mapping[str, Decision | None], disk: FileSystem
 ) -> None:
     """Note why files are deleted, and why the others are kept."""
     note = draft.notes.append
@@ -322,7 +322,7 @@ def _explain(
             ratio=disk.ratio,
         )
     )
-    for name, decision in (("commitlog", plain), ("dledger", data)):
+    for name, decision in decisions.items():
         if decision is None:
             continue
         if decision.write_forbidden:
@@ -364,22 +364,19 @@ def _explain(
         note(Text("the files are moved to quarantine on the same disk: removing the journal frees the space"))
 
 
-def _facts(plain: Decision | None, data: Decision | None, minimum: int, disk: FileSystem) -> dict[str, Json]:
-    def of(decision: Decision | None) -> Json:
-        if decision is None:
-            return None
-        return {
-            "delete": [{"path": Path(c.path).name, "bytes": c.size, "why": w.value} for c, w in decision.delete],
-            "keep": [{"path": Path(c.path).name, "why": w.value} for c, w in decision.keep[:_LISTED]],
-            "freed": decision.freed,
-            "rounds": decision.rounds,
-            "time_up": decision.time_up,
-            "space": decision.space,
-            "forced": decision.forced,
-            "write_forbidden": decision.write_forbidden,
-        }
-
-    return {"commitlog": of(plain), "dledger": of(data), "min_offset": minimum, "disk_used": round(disk.ratio, 4)}
+def _fact(decision: Decision | None) -> Json:
+    if decision is None:
+        return None
+    return {
+        "delete": [{"path": Path(c.path).name, "bytes": c.size, "why": w.value} for c, w in decision.delete],
+        "keep": [{"path": Path(c.path).name, "why": w.value} for c, w in decision.keep[:_LISTED]],
+        "freed": decision.freed,
+        "rounds": decision.rounds,
+        "time_up": decision.time_up,
+        "space": decision.space,
+        "forced": decision.forced,
+        "write_forbidden": decision.write_forbidden,
+    }
 
 
 DAY = 24 * HOUR
@@ -496,7 +493,6 @@ def outlook(store: Store, rules: RetentionRules, now: int, ask: Callable[[Path],
         queue_disk = root if own else None
         return decide_commitlog(files, rules, now=at, hour=hour, log_disk=filled, queue_disk=queue_disk)
 
-    files = [Candidate(str(f.path), f.start, f.length, f.mtime_ns // 1_000_000) for f in queue.files]
-    room = max(0, queue.stop - rate.wrote)
+    files, room = _candidates(queue), max(0, queue.stop - rate.wrote)
     growth = Growth(rate.per_hour, on_disk_for_each_byte(store, queue))
     return Outlook(now, rate, growth, disk, forecast_filling(files, growth, disk, decide, now=now, room=room))

@@ -39,7 +39,6 @@ from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
-from rmqstore.formats.text import many
 from rmqstore.repair.journal.folder import existing, free_bytes
 from rmqstore.repair.migrate_to_dledger import MigrationRefusal, in_use, no_files, recover_first, unsound, words_for
 from rmqstore.repair.plan.content import Json
@@ -48,7 +47,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import one_ahead
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 SCHEMA = "rmqstore.migrate-to-commitlog/1"
 COPIED_TREES = ("config", "compaction", "kvStore")
@@ -172,7 +171,7 @@ def plan_migration_to_commitlog(
     if log is None:
         raise NotAStore(Text("{path} has no DLedger data", path=store.path))
     first, last = log.entries.first_index, log.entries.last_index
-    found = committed_index(store.dledger) if store.dledger is not None else None
+    found = committed_index(store.dledger)
     committed = -1 if found is None else min(found, last)
     chosen, by, problem = _choose(committed, last, choice, words_for(store))
     if problem is not None:
@@ -482,8 +481,7 @@ def _index_sizes(store: Store, verified: Verified) -> tuple[int, int]:
 
 def _known(store: Store, verified: Verified) -> Callable[[str, int], bool]:
     """Return a function that returns whether a queue exists: it has a directory, or its topic was not deleted."""
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-    there = {(topic, queue_id) for kind in kinds for topic, queue_id, _ in store.queue_directories(kind)}
+    there = store.names_in_files()
     types = verified.config.queue_types
 
     def known(topic: str, queue_id: int) -> bool:

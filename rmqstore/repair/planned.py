@@ -31,7 +31,7 @@ from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.plan.content import CHUNK, Content, Equivalent, Parts, Zeros
+from rmqstore.repair.plan.content import Content, Equivalent, Parts, Zeros
 from rmqstore.repair.plan.outcome import Outcome, measured
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import absolute_path
@@ -251,10 +251,7 @@ class Overlay(Files):
                 folder.link(into, (own / entry.path.name).absolute())
             elif not entry.directory:
                 with self.open(entry.path) as source:
-                    folder.create(into, source.length)
-                    for low, high in source.data_extents(0, source.length):
-                        for at in range(low, high, CHUNK):
-                            folder.write_at(into, source.read(min(CHUNK, high - at), at), at)
+                    folder.copy(source, into)
 
     # --- what changes ---------------------------------------------------------------------------------------------
 
@@ -311,11 +308,8 @@ class _PlannedFile(OpenFile):
 
     def read_into(self, buffer: memoryview, at: int) -> int:
         done = 0
-        for segment in self._from(at):
-            low = at + done
-            count = min(len(buffer) - done, segment.stop - low)
-            if count <= 0:
-                break
+        for segment, low, high in self._parts(at, at + len(buffer)):
+            count = high - low
             if segment.original:
                 read = self._read_original(buffer[done : done + count], low)
             elif segment.content is None:
@@ -340,10 +334,7 @@ class _PlannedFile(OpenFile):
         return done
 
     def next_data(self, at: int, stop: int) -> tuple[int, int]:
-        for segment in self._from(at):
-            low, high = max(at, segment.start), min(stop, segment.stop)
-            if low >= high:
-                break
+        for segment, low, high in self._parts(at, stop):
             if segment.content is not None:
                 return low, high
             if segment.original and self._original is not None:
@@ -353,10 +344,7 @@ class _PlannedFile(OpenFile):
         return stop, stop
 
     def will_read(self, at: int, stop: int) -> None:
-        for segment in self._from(at):
-            low, high = max(at, segment.start), min(stop, segment.stop)
-            if low >= high:
-                break
+        for segment, low, high in self._parts(at, stop):
             if segment.original and self._original is not None:
                 self._original.will_read(low, high)
 
@@ -364,10 +352,14 @@ class _PlannedFile(OpenFile):
         if self._original is not None:
             self._original.drop_cache(stop)
 
-    def _from(self, at: int) -> Iterator[_Segment]:
-        """Yield the segment with a position, and those after it."""
+    def _parts(self, at: int, stop: int) -> Iterator[tuple[_Segment, int, int]]:
+        """Yield the segments with bytes in [at, stop), and the ranges of these bytes."""
         first = max(0, bisect_right(self._starts, at) - 1)
-        return itertools.islice(self._segments, first, None)
+        for segment in itertools.islice(self._segments, first, None):
+            low, high = max(at, segment.start), min(stop, segment.stop)
+            if low >= high:
+                break
+            yield segment, low, high
 
     def close(self) -> None:
         if self._original is not None:

@@ -9,7 +9,7 @@ from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.checks.beside.checkpoint import stale_position
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
-from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.repair.beside.checkpoint import KeptEnd, fit_checkpoint
 from rmqstore.repair.beside.dledger import IndexPlan
@@ -20,7 +20,7 @@ from rmqstore.repair.plan.recover_options import offset_decisions
 from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, parse_label, plan_queue_files
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
-from rmqstore.repair.repaired_log import RepairedLog, last_record_start
+from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record_start
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.solve import reach
@@ -71,19 +71,19 @@ def plan_rebuild(
         from rmqstore.repair.rebuild.storage import plan_storage
 
         plan_storage(draft, verified, views, storage)
-        _queue_ends(draft, verified, max(view.end for view in views), files=storage == "files")
+        _queue_ends(draft, verified, end_of(views), files=storage == "files")
     elif part == CQ:
         draft.decisions.extend(offset_decisions(results))
         wanted = _chosen(store, verified, topics, queue_ids, queues)
-        _queues(draft, verified, views, wanted, RebuildChoices(deleted_too=bool(topics or queues)))
+        _queues(draft, verified, views, RebuildChoices(wanted, deleted_too=bool(topics or queues)))
     elif part == ROWS_BESIDE:
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
-        plan_beside(draft, verified, views, None, RebuildChoices())
+        plan_beside(draft, verified, views, RebuildChoices())
     elif part == INDEX:
         IndexRebuild(draft, verified, views, everything=True).plan()
     elif part == CHECKPOINT:
-        _checkpoint(draft, verified, max(v.end for v in views))
+        _checkpoint(draft, verified, end_of(views))
     elif store.dledger is not None and verified.dledger is not None:
         IndexPlan(draft, store.dledger, views[-1]).run()
     else:
@@ -128,25 +128,19 @@ def _refuse_unknown(part: str) -> None:
         )
 
 
-def _queues(
-    draft: PlanBuilder,
-    verified: Verified,
-    views: list[RepairedLog],
-    wanted: frozenset[Name] | None,
-    choices: RebuildChoices,
-) -> None:
+def _queues(draft: PlanBuilder, verified: Verified, views: list[RepairedLog], choices: RebuildChoices) -> None:
     store = draft.store
     if store.kind is StoreKind.ROCKSDB:
         refuse_rows(store)
         from rmqstore.repair.rebuild.rocksdb_queues import plan_rows
 
-        plan_rows(draft, verified, views, wanted, choices)
+        plan_rows(draft, verified, views, choices)
     else:
-        plan_queue_files(LogUnits(draft, verified, views, wanted, choices))
+        plan_queue_files(LogUnits(draft, verified, views, choices))
     if store.rocksdb_beside:
         from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
 
-        if not plan_beside(draft, verified, views, wanted, choices) and draft.steps:
+        if not plan_beside(draft, verified, views, choices) and draft.steps:
             tell_left(draft, touches_log=False)
 
 
@@ -159,8 +153,7 @@ def _chosen(
     """
     if not (topics or ids or pairs):
         return None
-    known = set(verified.logs.queues)
-    known.update((t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in store.queue_directories(kind))
+    known = store.names_in_files().union(verified.logs.queues)
     known.update(name for label in verified.report.queues if (name := parse_label(label)) is not None)
     for result in verified.logs.results:
         known.update(result.batches)

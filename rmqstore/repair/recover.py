@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.files.store import Store
-from rmqstore.repair import log_repairs
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
-from rmqstore.repair.beside.directory import store_in_place
+from rmqstore.repair.beside.directory import plan_directories, plan_misplaced, store_in_place
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
 from rmqstore.repair.beside.timer import plan_timer
@@ -21,6 +21,7 @@ from rmqstore.repair.derived_parts import plan_abort, plan_index, plan_queues, p
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import (
+    TRUNCATE,
     RecoverOptions,
     damage_decisions,
     offset_decisions,
@@ -30,16 +31,79 @@ from rmqstore.repair.plan.recover_options import (
 )
 from rmqstore.repair.rebuild.rocksdb import refuse_rows
 from rmqstore.repair.recovery import LogAfter, LogEnds, Recovery
+from rmqstore.repair.repaired_log import Redispatch, RepairedLog
+from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_after
+from rmqstore.repair.salvage.salvage import Salvage, drop_after_hole, first_damage, lose_tail, plan_tail, zero_from
 from rmqstore.repair.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.unrepaired import unrepaired_problems
+from rmqstore.texts import Text
 
-LOG = (
-    log_repairs.file_names,
-    log_repairs.directories,
-    log_repairs.damage,
-    log_repairs.end,
-)
-"""The repairs of the log.
+
+def name_files(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Give log files their right names."""
+    plan_misplaced(draft, case.verified)
+    return log
+
+
+def clear_directories(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Remove obstacles to a start from all directories, and correct the lengths of files."""
+    filled = case.options.accept_fillers or case.choice.strategy == TRUNCATE
+    plan_directories(draft, case.verified, case.options, filled=filled)
+    if case.results and case.options.wants(codes.DIR_EMPTY_FILE):
+        before_begin(case.evidence, case.results[0]).book(draft)
+    return log
+
+
+def repair_damage(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Mend or cover damage within the logs, or end the log there, as a replica must."""
+    if not case.options.wants_log:
+        return log
+    if case.choice.strategy != TRUNCATE:
+        work = Salvage(draft, case.framed, case.options)
+        work.run()
+        return replace(log, queues=log.queues | work.steps.rebuild)
+    listed = [f.offset for f in case.verified.report.findings.listed if f.damages_log]
+    for result, end in zip(case.results, log.ends, strict=True):
+        if (at := first_damage(result, listed, end)) is not None:
+            return _truncate(case, draft, log, at, result)
+    return log
+
+
+def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first: LogResult) -> LogEnds:
+    """End the log at its first damage, where a broker would truncate it."""
+    if first is not case.results[-1]:
+        draft.decisions.append(Text("the damage is in the legacy commitlog: all DLedger entries would be lost"))
+    ledger = Ledger()
+    for later in case.results[case.results.index(first) :]:
+        dispatcher = Redispatch(case.store, ledger, case.verified.batch_topics)
+        dispatcher.run(RepairedLog(later, later.queue.stop, case.store.files), max(cut, later.queue.start))
+        zero_from(draft, later, cut, Text("after the first damage of the log"))
+        damaged = damage_after(case.evidence, later, cut)
+        ledger.queues.update(damaged.queues)
+        if damaged.at_least:
+            ledger.bound(Text("consume queues that would show more are missing too"))
+    ledger.book(draft)
+    draft.notes.append(Text("the log will end at {cut:,}, where a broker would truncate it", cut=cut))
+    return replace(log, ends=tuple(min(end, cut) for end in log.ends), cut=cut)
+
+
+def repair_end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
+    """Remove what is after the end of the log, and count the messages that were there."""
+    if not case.results or log.cut is not None:
+        return log
+    last = case.results[-1]
+    if case.options.wants_log:
+        drop_after_hole(draft, last)
+        plan_tail(draft, last, log.ends[-1])
+        log = replace(log, drops_records=last.reaches > log.ends[-1])
+    if not (case.options.wants_log or case.options.wants(codes.CQ_BEYOND_LOG)):
+        return log
+    lost = lose_tail(draft, case.evidence, last)
+    return replace(log, queues=log.queues | lost, loses_end=bool(lost))
+
+
+LOG = (name_files, clear_directories, repair_damage, repair_end)
+"""The repairs of the log, each of which takes the ends of the logs from the one before, and returns them.
 
 All judge it by the one examination: names, lengths, damage and end are different facts, and no repair makes damage for
 a later one to find. Each gets what the earlier ones change: the steps in the draft, and the ends of the logs.

@@ -304,6 +304,11 @@ def can_have_queues(topic: bytes, queue_id: int) -> bool:
     return queue_id >= 0 and is_sound_topic(topic) and is_directory_name(topic)
 
 
+def can_exist(name: Name) -> bool:
+    """Return the same for the name of a queue."""
+    return can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1])
+
+
 _NEAR = 8  # records on each side of an offset
 _WINDOW = 64 << 10  # bytes
 

@@ -18,7 +18,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import DAMAGED, PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
-from rmqstore.repair.repaired_log import RepairedLog
+from rmqstore.repair.repaired_log import RepairedLog, end_of
 from rmqstore.repair.salvage.framed import open_codes
 from rmqstore.texts import Text, joined
 
@@ -44,7 +44,7 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
     Messages that the plan changes or cuts off are left out.
     """
     out = {}
-    end = max((view.end for view in views), default=0)
+    end = end_of(views)
     for finding in verified.report.findings.listed:
         at = finding.facts.get("commitlog_offset")
         if not isinstance(at, int) or at >= end or not tags_in_doubt(finding):

@@ -260,8 +260,7 @@ def topics(store: Store) -> frozenset[str]:
 
 def queue_names(store: Store) -> frozenset[tuple[str, int]]:
     """Return topic and id of every consume queue (files, BatchCQ files or RocksDB). Errors: CannotRead."""
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-    names = {(topic, queue_id) for kind in kinds for topic, queue_id, _ in store.queue_directories(kind)}
+    names = store.names_in_files()
     if store.rocksdb_consume_queue:
         names.update(RocksDBQueues(store).names())
     return frozenset(names)
@@ -269,8 +268,7 @@ def queue_names(store: Store) -> frozenset[tuple[str, int]]:
 
 def topics_of_queues(store: Store) -> frozenset[str]:
     """Return every topic that has consume queue files."""
-    kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-    return frozenset(topic for kind in kinds for topic, _, _ in store.queue_directories(kind))
+    return frozenset(topic for topic, _ in store.names_in_files())
 
 
 def place_of(store: Store, topic: str, offset: int) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import index, messageid, properties
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, is_filler, parse_message
 from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder, State
-from rmqstore.repair.journal.journal import list_journals, read_journal
+from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.outcome import before
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text
@@ -322,10 +322,9 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
 
 def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
     """Yield the repairs that are applied and not undone, the newest first; a damaged journal is left out."""
-    for info in reversed(list_journals(store.root)) if store.part is None else ():
-        if info.state is not State.DONE:
+    for folder in reversed(list_journals(store.root)) if store.part is None else ():
+        if folder.state is not State.DONE:
             continue
-        folder = read_journal(info.path)
         try:
             plan = folder.load_plan()
         except CouldNotCheck:

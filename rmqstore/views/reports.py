@@ -24,7 +24,7 @@ from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store, while_files_expire
 from rmqstore.formats.times import iso_utc, parse_stamp
-from rmqstore.repair.journal.folder import STATE, JournalFolder, JournalInfo, State
+from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.outcome import Before, before
 from rmqstore.repair.plan.plan import Plan
@@ -156,7 +156,7 @@ class StoreReport:
     lags: list[Lag] | None = None
     pop_unknown: str = ""
     lost: list[RepairLosses] = field(default_factory=list)
-    journals: list[JournalInfo] = field(default_factory=list)
+    journals: list[JournalFolder] = field(default_factory=list)
     unit: str = "hour"
 
 
@@ -375,10 +375,7 @@ class Incident:
     @property
     def restored(self) -> int:
         """Messages that the repair took from another copy of the log."""
-        restored = self.plan.facts.get("restored")
-        places = restored.get("places") if isinstance(restored, dict) else None
-        rows = [row for row in places if isinstance(row, dict)] if isinstance(places, list) else []
-        return sum(n for row in rows if isinstance(n := row.get("messages"), int))
+        return sum(n for row in self.plan.restored if isinstance(n := row.get("messages"), int))
 
 
 def incident(store: Store, folder: JournalFolder, report: Report) -> Incident:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqstore.append import exchange, exported_files
-from rmqstore.append.encoder import Encoder, Limits, NewMessage, encode_table, messages_of, place_records
+from rmqstore.append.encoder import Limits, NewMessage, encode_table, messages_of, place_records, prepare
 from rmqstore.append.exchange import message_of, table_of_messages, table_of_rows
 from rmqstore.append.exported_files import tables_of
 from rmqstore.errors import BadRow, RmqStoreError
@@ -77,10 +77,10 @@ MESSAGES = st.lists(
 
 def records_of(messages: list[NewMessage]) -> Columns:
     """Return the records of messages, as a store appends them one by one."""
-    encoder, data, at = Encoder(Limits()), b"", []
+    data, at = b"", []
     for message in messages:
         at.append(len(data))
-        data += encoder.prepare(message).record(len(data), message.queue_offset or 0, message.store_timestamp)
+        data += prepare(message, Limits()).record(len(data), message.queue_offset or 0, message.store_timestamp)
     return Columns(bytearray(data + bytes(64)), 0, np.array(at, dtype=np.int64))
 
 

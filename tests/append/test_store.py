@@ -168,7 +168,7 @@ def test_the_store_is_locked_and_marked_while_it_is_open(tmp_path: Path) -> None
     root = tmp_path / "s"
     store = MessageStore.create(root, SMALL)
     assert (root / "abort").read_text() == str(os.getpid())
-    asks = "import sys, pathlib, rmqstore.append.message_store as s; s.StoreLock(pathlib.Path(sys.argv[1]))"
+    asks = "import sys, pathlib, rmqstore.append.message_store as s; s.lock_store(pathlib.Path(sys.argv[1]))"
     done = subprocess.run([sys.executable, "-c", asks, str(root)], cwd=ROOT, capture_output=True, check=False)
     assert b"StoreIsLive" in done.stderr
     store.close()

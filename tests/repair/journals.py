@@ -27,5 +27,5 @@ def half_apply(store: Path) -> Path:
     with pytest.raises(HalfApplied):
         journal.apply(full_plan(store), disk=failing_at(150, for_good=True))
     [info] = journal.find_unfinished(store)
-    assert info.state == "applying" and 0 < info.batches_done < info.batches
+    assert info.state == "applying" and 0 < info.batches_done < info.record.batches
     return info.path

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from rmqstore.append.disk import FILE_MODE, explain, sync_directory
+from rmqstore.append.disk import FILE_MODE, explain, explained, sync_directory
 from rmqstore.append.exchange import Row
 from rmqstore.append.sending.client import (
     CannotSend,
@@ -73,10 +73,8 @@ class SendJournal:
             self._descriptor = -1
             return
         flags = os.O_NONBLOCK | (os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
-        try:
+        with explained(path):
             self._descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
-        except OSError as error:
-            raise explain(error, path) from error
         try:
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 raise Refused(Text("{path} is not a regular file", path=path), Text("give another --journal"))
@@ -105,10 +103,8 @@ class SendJournal:
     def trying(self, messages: Iterable[tuple[int, str]]) -> None:
         """Note that messages (number, digest) are about to be sent; return when that is on disk."""
         self._append({TRY: [[number, digest] for number, digest in messages]})
-        try:
+        with explained(self.path):
             os.fdatasync(self._descriptor)
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     def note(self, state: str, number: int, digest: str, **more: Any) -> None:
         """Note what became of a message."""
@@ -138,11 +134,9 @@ class SendJournal:
 
     def _append(self, line: dict[str, Any]) -> None:
         data = orjson.dumps(line) + b"\n"
-        try:
+        with explained(self.path):
             while data:
                 data = data[os.write(self._descriptor, data) :]
-        except OSError as error:
-            raise explain(error, self.path) from error
 
     def _load(self, head: dict[str, str]) -> None:
         """Read the journal, remove a line that was cut off, and go to the end; write the head of a new one."""

@@ -116,7 +116,7 @@ def _verdict(found: Incident) -> tuple[str, str]:
     if found.state is State.PREPARING:
         return "warning", Text("This repair was never started: it has changed nothing.")
     if not found.in_effect:
-        done, batches = found.folder.info().batches_done, found.folder.record.batches
+        done, batches = found.folder.batches_done, found.folder.record.batches
         unfinished = Text(
             "This repair is unfinished: {done:,} of {batches} are done. No broker may start on this store before it is "
             "resumed or undone."

@@ -239,7 +239,7 @@ def _repairs(found: StoreReport) -> Iterator[Html]:
     for info in found.journals[-_JOURNALS:]:
         name = info.path.name
         count, back = (lost[name].messages, lost[name].back) if name in lost else (0, 0)
-        numbers = (info.steps, count, back, fillers.get(name, 0))
+        numbers = (info.record.steps, count, back, fillers.get(name, 0))
         rows.append([shown(name), STATE_WORDS[info.state.value], *(shown(f"{number:,}") for number in numbers)])
     counted = (Text("steps"), Text("messages lost"), Text("given back since"), Text("fillers"))
     titles = (Text("repair"), Text("state"), *counted)

@@ -67,12 +67,11 @@ def topics(ctx: click.Context) -> Iterable[str]:
 @_completer
 def queues(ctx: click.Context) -> Iterable[str]:
     """TOPIC/ID of the consume queues of STORE, or of --topic."""
-    from rmqstore.files.store import QueueKind, open_store
+    from rmqstore.files.store import open_store
 
     opened = open_store(_store(ctx))
     wanted = ctx.params.get("topics") or ()
-    found = [d for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for d in opened.queue_directories(kind)]
-    return [f"{topic}/{number}" for topic, number, _ in sorted(found) if not wanted or topic in wanted]
+    return [f"{topic}/{number}" for topic, number in sorted(opened.names_in_files()) if not wanted or topic in wanted]
 
 
 @_completer

@@ -33,6 +33,7 @@ from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.texts import Text
 
+_REDUCED = Text("offsets reduced to the end of their queues")
 _OFFSETS, _DELAY = codes.CFG_OFFSET_BEYOND, codes.CFG_DELAY_BEYOND
 _OFFSET_FILES = ("consumerOffset.json", "delayOffset.json")  # a topic or group may have a number as its name
 _ONE_LINE = re.compile(rb"\{\d+:\d+[,}]")
@@ -68,14 +69,11 @@ def _rewrite(draft: PlanBuilder, finding: Finding) -> None:
         raw = draft.store.files.read_small(path, LARGEST)
         table = parse_config_object(raw)
         offsets = path.name.removesuffix(".bak") in _OFFSET_FILES
-        content = build_config_json(_with_integer_keys(table) if offsets else table, _style(raw))
+        content = build_offsets_json(table, raw) if offsets else build_config_json(table, _style(raw))
     except (OSError, ConfigJsonError, ValueError):
         return
-    why, old = (
-        Text("the same values, as every version reads them"),
-        Text("has {syntax}", syntax=finding.facts["syntax"]),
-    )
-    draft.replace(path, content, why, old=old, like=path)
+    old = Text("has {syntax}", syntax=finding.facts["syntax"])
+    draft.replace(path, content, Text("the same values, as every version reads them"), old=old, like=path)
 
 
 def build_offsets_json(table: dict[str, JsonValue], like: bytes) -> bytes:
@@ -100,11 +98,11 @@ def plan_offsets(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     config = draft.store.root / "config"
     if _OFFSETS in wanted:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            _clamp(draft, config / name, lambda table: _clamp_consumers(table, ends))
+            _clamp(draft, config / name, ends)
         if (database := directory_of(draft.store, OFFSETS)) is not None:
             reduce_offsets(draft, config / database, ends)
     if _DELAY in wanted:
-        _clamp(draft, config / "delayOffset.json", lambda table: _clamp_delays(table, ends))
+        _clamp(draft, config / "delayOffset.json", ends)
 
 
 def queue_ends(draft: PlanBuilder, verified: Verified) -> Ends:
@@ -133,17 +131,13 @@ def _within(content: bytes, name: str, ends: Ends) -> bytes | None:
     return build_offsets_json(table, content) if change(table, ends) else None
 
 
-def _clamp(draft: PlanBuilder, path: Path, change: Callable[[dict[str, JsonValue]], int]) -> None:
+def _clamp(draft: PlanBuilder, path: Path, ends: Ends) -> None:
     try:
-        raw = draft.store.files.read_small(path, LARGEST)
-        table = parse_config_object(raw)
-    except (OSError, ConfigJsonError):
+        content = _within(draft.store.files.read_small(path, LARGEST), path.name, ends)
+    except OSError:
         return
-    if draft.path(path) in draft.gone or not change(table):
-        return
-    content = build_offsets_json(table, raw)
-    why = Text("offsets reduced to the end of their queues")
-    draft.replace(path, content, why, old=Text("offsets after the end of their queues"))
+    if content is not None and draft.path(path) not in draft.gone:
+        draft.replace(path, content, _REDUCED, old=Text("offsets after the end of their queues"))
 
 
 def _clamp_consumers(table: dict[str, JsonValue], ends: Ends) -> int:
@@ -185,7 +179,6 @@ def _with_integer_keys(value: JsonValue) -> JsonValue:
     return [_with_integer_keys(v) for v in value] if isinstance(value, list) else value
 
 
-_REDUCED = Text("offsets reduced to the end of their queues")
 Rows = Iterator[tuple[bytes, bytes]]
 
 

@@ -49,13 +49,12 @@ from rmqstore.formats.rocksdbstore import (
     build_timer_row,
     build_trans_row,
 )
-from rmqstore.formats.text import many
-from rmqstore.repair.beside.config import Ends, queue_ends
+from rmqstore.repair.beside.config import queue_ends
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 WHY = Text("rows of timed messages, half messages and the index that fit the log")
 _POP_WHY = Text("without rows of messages that the log does not have, and rows that cannot be parsed")
@@ -328,53 +327,38 @@ def plan_pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
             )
         )
         return
-    work = _PopRows(draft, queue_ends(draft, verified), unparsed)
-    try:
-        work.plan()
-    except CannotRead as e:
-        raise unwritten(e) from e
+    ends = queue_ends(draft, verified)
 
-
-@dataclass(frozen=True, slots=True)
-class _PopRows:
-    """The rows that kvStore/ should have. `unparsed`: whether those that cannot be parsed go."""
-
-    draft: PlanBuilder
-    ends: Ends
-    unparsed: bool
-
-    def plan(self) -> None:
-        """Add the steps, and say which rows go. Errors: CannotRead, NoSpace, NotReadable."""
-        dropped = Counter(row is None for _, _, row in pop_rows(self.draft.store) if not self._stays(row))
-        if not dropped:
-            return
-        self._write()
-        if count := dropped[False]:
-            self.draft.notes.append(
-                Text(
-                    "{kv_directory}/: {rows} of lost messages will be removed",
-                    kv_directory=KV_DIRECTORY,
-                    rows=many(count, "row"),
-                )
-            )
-        if count := dropped[True]:
-            self.draft.notes.append(
-                Text(
-                    "{kv_directory}/: {rows} without a valid key or value will be removed",
-                    kv_directory=KV_DIRECTORY,
-                    rows=many(count, "row"),
-                )
-            )
-
-    def _stays(self, row: PopRow | None) -> bool:
+    def stays(row: PopRow | None) -> bool:
         if row is None:
-            return not self.unparsed
-        end = self.ends(row.topic, row.queue_id)
+            return not unparsed
+        end = ends(row.topic, row.queue_id)
         return end is None or row.queue_offset < end
 
-    def _write(self) -> None:
-        directory = self.draft.store.root / KV_DIRECTORY
-        old = open_database(self.draft.store.files, directory)
-        rows = {family: old.rows(family) for family in old.families}
-        rows[KV_FAMILY] = ((key, value) for key, value, row in pop_rows(self.draft.store) if self._stays(row))
-        replace_database(self.draft, directory, rows, _POP_WHY)
+    try:
+        dropped = Counter(row is None for _, _, row in pop_rows(draft.store) if not stays(row))
+        if dropped:
+            directory = draft.store.root / KV_DIRECTORY
+            old = open_database(draft.store.files, directory)
+            rows = {family: old.rows(family) for family in old.families}
+            rows[KV_FAMILY] = ((key, value) for key, value, row in pop_rows(draft.store) if stays(row))
+            replace_database(draft, directory, rows, _POP_WHY)
+    except CannotRead as e:
+        raise unwritten(e) from e
+    lost, invalid = dropped[False], dropped[True]
+    if lost:
+        draft.notes.append(
+            Text(
+                "{kv_directory}/: {rows} of lost messages will be removed",
+                kv_directory=KV_DIRECTORY,
+                rows=many(lost, "row"),
+            )
+        )
+    if invalid:
+        draft.notes.append(
+            Text(
+                "{kv_directory}/: {rows} without a valid key or value will be removed",
+                kv_directory=KV_DIRECTORY,
+                rows=many(invalid, "row"),
+            )
+        )

@@ -21,7 +21,7 @@ import stat
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import Enum, IntEnum
 from functools import partial
 from pathlib import Path
@@ -29,10 +29,17 @@ from pathlib import Path
 from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, PlanPaths, Staged, State, existing, status_of
-from rmqstore.repair.journal.staging import check_step_on_disk
+from rmqstore.repair.journal.staging import check_step_on_disk, refuse_changed
 from rmqstore.repair.plan.content import CHUNK, ContentReader, RunningFingerprint, Zeros, chunks, fingerprint
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range, opened, read_range, read_runs
+from rmqstore.repair.plan.plan_builder import (
+    fingerprint_entry,
+    fingerprint_range,
+    first_few,
+    opened,
+    read_range,
+    read_runs,
+)
 from rmqstore.repair.plan.steps import (
     Create,
     Extend,
@@ -48,7 +55,7 @@ from rmqstore.repair.plan.steps import (
     Truncate,
     WithContent,
 )
-from rmqstore.texts import Text, joined, many
+from rmqstore.texts import Text
 
 _MAGIC = b"RMQU"
 _HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length
@@ -71,18 +78,17 @@ class FrameKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The metadata of a step's file before the step, the times of its directory, and the hash of the new bytes."""
+    """The times of a step's file before the step, those of its directory, and the hash of the new bytes."""
 
     step: int
     after: str | None = None
-    size: int = 0
-    uid: int = -1
-    gid: int = -1
-    mode: int = 0
     atime_ns: int = 0
     mtime_ns: int = 0
     folder_atime_ns: int = 0
     folder_mtime_ns: int = 0
+
+
+_META = tuple(one.name for one in fields(Meta))
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +199,8 @@ class UndoLog:
 def _parsed_meta(payload: bytes) -> Meta | None:
     try:
         row = json.loads(payload)
-        return Meta(**row) if isinstance(row, Mapping) else None
+        known = [name for name in _META if name in row]  # journals of earlier versions have more
+        return Meta(**{name: row[name] for name in known})
     except (ValueError, TypeError):
         return None
 
@@ -316,8 +323,6 @@ class Moves:
         """Collect the renames of a plan whose steps are executed in these batches."""
         steps = plan.steps
         expects = {step.path: step.expect for step in steps if isinstance(step, SetAside)}
-        if not expects:
-            return Moves({}, {})
         changed = {step.path for step in steps if isinstance(step, InPlace)}
         found = {
             step.path: Move(step.source, expects[step.source], batch, step.path in changed)
@@ -327,29 +332,16 @@ class Moves:
         }
         return Moves(found, {move.source: move for move in found.values()})
 
-    def place(self, path: str, begun: int, paths: PlanPaths, folder: JournalFolder) -> Path | None:
-        """Return the current path, after `begun` batches, of the file that gets this name; None if no rename does."""
+    def place(self, path: str, begun: int, paths: PlanPaths, folder: JournalFolder) -> Path:
+        """Return where the file that has or gets this name is after `begun` batches."""
         move = self.by_path.get(path)
         if move is None:
-            return None
+            return paths.locate(path)
         source = paths.locate(move.source)
         aside = folder.aside(source)
         if status_of(aside) is not None:
             return aside
         return paths.locate(path) if move.batch < begun else source
-
-    def probe(self, path: str, place: Path, now: os.stat_result, meta: Meta, folder: JournalFolder) -> Status:
-        """Return AFTER if the file at the new name is the one that was renamed, else FOREIGN.
-
-        Compares all of its bytes. If other steps change the file, their own probes compare the bytes; here only the
-        mtime counts.
-        """
-        move = self.by_path[path]
-        if not stat.S_ISREG(now.st_mode):
-            return Status.FOREIGN
-        if not move.changed:
-            return Status.AFTER if fingerprint_entry(place, move.expect) == move.expect else Status.FOREIGN
-        return Status.FOREIGN if folder.touched_since(now, meta.mtime_ns) else Status.AFTER
 
 
 BATCH_STEPS = 256
@@ -513,15 +505,7 @@ def _log_batch(work: ApplyWork, number: int) -> None:
                         continue
                     writer.image(step_number, at, piece)
                     at += len(piece)
-                if running.text != step.expect:
-                    raise PlanStale(
-                        Text(
-                            "{path}: {length} at {at} changed",
-                            path=step.path,
-                            length=many(step.length, "byte"),
-                            at=step.at,
-                        )
-                    )
+                refuse_changed(step, running.text)
         writer.ready(number)
     finally:
         os.close(descriptor)
@@ -533,17 +517,7 @@ def _meta(number: int, step: Step, path: Path, work: ApplyWork) -> Meta:
     if isinstance(step, Create | MakeDirectory):
         return Meta(number, _after(step), **times)
     status = (work.waiting(number) if isinstance(step, Rename) else path).lstat()
-    return Meta(
-        number,
-        _after(step),
-        size=status.st_size,
-        uid=status.st_uid,
-        gid=status.st_gid,
-        mode=stat.S_IMODE(status.st_mode),
-        atime_ns=status.st_atime_ns,
-        mtime_ns=status.st_mtime_ns,
-        **times,
-    )
+    return Meta(number, _after(step), atime_ns=status.st_atime_ns, mtime_ns=status.st_mtime_ns, **times)
 
 
 def _after(step: Step) -> str | None:
@@ -552,11 +526,7 @@ def _after(step: Step) -> str | None:
         size = step.length
         if isinstance(step.content, Staged) and step.content.size == size:
             return step.content.hash
-        running = RunningFingerprint()
-        for piece in step.content.pieces():
-            running.update(piece)
-        running.update(size - step.content.size)
-        return running.text
+        return fingerprint(itertools.chain(step.content.pieces(), [size - step.content.size]))
     return None
 
 
@@ -628,12 +598,17 @@ def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> St
     now = status_of(path)
     if now is None:
         return Status.FOREIGN
-    if isinstance(step, Rename):
-        return work.moves.probe(step.path, path, now, meta, work.folder)
     if isinstance(step, MakeDirectory):
-        return Status.AFTER if stat.S_ISDIR(now.st_mode) else Status.FOREIGN
-    same = stat.S_ISREG(now.st_mode) and now.st_size == step.size
-    return Status.AFTER if same and fingerprint_range(path, 0, step.size, "runs:") == meta.after else Status.FOREIGN
+        same = stat.S_ISDIR(now.st_mode)
+    elif not stat.S_ISREG(now.st_mode):
+        same = False
+    elif isinstance(step, Create):
+        same = now.st_size == step.size and fingerprint_range(path, 0, step.size, "runs:") == meta.after
+    elif (move := work.moves.by_path[step.path]).changed:  # the probes of the steps that change it compare its bytes
+        same = not work.folder.touched_since(now, meta.mtime_ns)
+    else:
+        same = fingerprint_entry(path, move.expect) == move.expect
+    return Status.AFTER if same else Status.FOREIGN
 
 
 def _is_taken(work: ApplyWork, step: MoveOut, begun: int) -> bool:
@@ -655,7 +630,7 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
     begun = min(len(batches), record.batches_done + 1, len(log.batches))
     changed: list[str] = []
     for number in range(begun):
-        torn = record.state is State.UNDOING or number >= record.batches_done
+        torn = work.folder.state is State.UNDOING or number >= record.batches_done
         batch = log.batches[number]
         if sorted(batch.metas) != sorted(batches[number]):
             raise CouldNotCheck(
@@ -677,12 +652,7 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
     if not for_undo:
         changed += _stale_targets(work, begun)
     if changed:
-        names = (
-            Text("{changed} and {count} more", changed=joined(changed[:5]), count=len(changed) - 5)
-            if len(changed) > 5
-            else joined(changed[:5])
-        )
-        raise ChangedSince(Text("changed since the repair: {names}", names=names))
+        raise ChangedSince(Text("changed since the repair: {names}", names=first_few(changed, 5)))
     return begun
 
 
@@ -693,9 +663,9 @@ def _stale_targets(work: ApplyWork, begun: int) -> Iterator[str]:
         step = work.plan.steps[number]
         if isinstance(step, Create | MakeDirectory):
             step = replace(step, like=None)  # staged with its metadata; `like` may be discarded by now
-        origin = work.moves.place(step.path, begun, work.paths, work.folder)
+        now = work.moves.place(step.path, begun, work.paths, work.folder)
         try:
-            check_step_on_disk(step, work.paths, leaving, work.made, origin)
+            check_step_on_disk(step, work.paths, leaving, work.made, now)
         except PlanStale as error:
             yield error.message
 

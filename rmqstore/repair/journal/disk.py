@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from rmqstore.append.disk import sync_directory, write_all
+from rmqstore.files.files import OpenFile
 from rmqstore.repair.plan.content import CHUNK
 
-_COPIED = 1 << 20  # bytes at a time
 _FEW, _TOGETHER = 64, 32
 """From `_FEW` files on, `_TOGETHER` of them are made durable at the same time."""
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -32,7 +33,7 @@ class Disk:
         return os.open(path, _OPEN)
 
     def write_at(self, descriptor: int, data: bytes, at: int) -> None:
-        _write_all(descriptor, data, at)
+        write_all(descriptor, data, at)
 
     def truncate(self, descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
@@ -41,11 +42,7 @@ class Disk:
         os.fsync(descriptor)
 
     def fsync_directory(self, path: Path) -> None:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(path)
 
     def fsync_all(self, descriptors: Sequence[int], folders: Sequence[Path] = ()) -> None:
         """Make many files and directories durable; the file system joins calls that come at the same time."""
@@ -93,7 +90,7 @@ class Scratch:
     def append(self, data: bytes | memoryview) -> int:
         """Append data; return its position."""
         at = self.size
-        _write_all(self._file.fileno(), data, at)
+        write_all(self._file.fileno(), data, at)
         self.size += len(data)
         return at
 
@@ -118,28 +115,16 @@ class ScratchFolder:
     def link(self, path: Path, target: Path) -> None:
         path.symlink_to(target)
 
-    def create(self, path: Path, size: int) -> None:
-        """Create a file of zeros."""
+    def copy(self, source: OpenFile, path: Path) -> None:
+        """Create a file with the content of another one; its holes stay holes."""
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(descriptor, size)
+            os.ftruncate(descriptor, source.length)
+            for low, high in source.data_extents(0, source.length):
+                for at in range(low, high, CHUNK):
+                    write_all(descriptor, source.read(min(CHUNK, high - at), at), at)
         finally:
             os.close(descriptor)
-
-    def write_at(self, path: Path, data: bytes, at: int) -> None:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            _write_all(descriptor, data, at)
-        finally:
-            os.close(descriptor)
-
-
-def _write_all(descriptor: int, data: bytes | memoryview, at: int) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, at)
-        view = view[written:]
-        at += written
 
 
 @dataclass(slots=True)

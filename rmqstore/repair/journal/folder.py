@@ -204,31 +204,6 @@ class JournalState:
 
 
 @dataclass(frozen=True, slots=True)
-class JournalInfo:
-    """One journal of a store, for `info`, `verify` and `undo`."""
-
-    path: Path
-    store: Path
-    state: State
-    steps: int
-    batches: int
-    batches_done: int
-
-    @property
-    def unfinished(self) -> bool:
-        return self.state in UNFINISHED
-
-    def to_json(self) -> dict[str, Json]:
-        return {
-            "journal": str(self.path),
-            "state": self.state.value,
-            "steps": self.steps,
-            "batches": self.batches,
-            "batches_done": self.batches_done,
-        }
-
-
-@dataclass(frozen=True, slots=True)
 class Staged:
     """Content that is complete in a journal's `new/`; `hash` is the fingerprint of its bytes."""
 
@@ -261,10 +236,26 @@ class JournalFolder:
         """The folder of this journal in the store; it has a pointer to `path` if that is outside the store."""
         return self.store / JOURNAL_FOLDER / self.name
 
-    def info(self) -> JournalInfo:
-        record = self.record
-        done = max(0, record.batches_done)  # an undo counts down to -1
-        return JournalInfo(self.path, self.store, record.state, record.steps, record.batches, done)
+    @property
+    def state(self) -> State:
+        return self.record.state
+
+    @property
+    def unfinished(self) -> bool:
+        return self.state in UNFINISHED
+
+    @property
+    def batches_done(self) -> int:
+        return max(0, self.record.batches_done)  # an undo counts down to -1
+
+    def to_json(self) -> dict[str, Json]:
+        return {
+            "journal": str(self.path),
+            "state": self.state.value,
+            "steps": self.record.steps,
+            "batches": self.record.batches,
+            "batches_done": self.batches_done,
+        }
 
     def home(self, step: int) -> Path:
         """Return the folder with new/ and quarantine/ for a step, on the same file system as the step's path."""
@@ -298,7 +289,7 @@ class JournalFolder:
 
     def touched_since(self, status: os.stat_result, mtime_ns: int) -> bool:
         """Return whether a file was written to after the repair: a complete apply has restored its mtime."""
-        return self.record.state is State.DONE and self.record.times_kept and status.st_mtime_ns != mtime_ns
+        return self.state is State.DONE and self.record.times_kept and status.st_mtime_ns != mtime_ns
 
     def save(self, **changes: object) -> None:
         """Replace the state file atomically and durably."""
@@ -484,12 +475,13 @@ def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tup
     return tuple(homes), home_of
 
 
-def open_folder(path: Path, disk: Disk) -> JournalFolder:
-    """Open the journal at a path, or the one that the folder at this path points to.
+def open_folder(path: Path, disk: Disk | None = None) -> JournalFolder:
+    """Open the journal at a path, or the one that the folder at this path points to; `disk` changes it.
 
     Errors: NotAStore if there is none; Refused if it is missing (also if `path` is its store), or if its store has no
     pointer to it.
     """
+    disk = disk or Disk()
     place = real_path(path)
     pointer = _pointer(place)
     if pointer is not None:
@@ -501,8 +493,8 @@ def open_folder(path: Path, disk: Disk) -> JournalFolder:
         record = JournalState(State.PREPARING, str(place.parent.parent))
     if record is None:
         without_effect = (State.PREPARING, State.UNDONE)
-        known = [one for one in list_folders(place, disk) if one.record.state not in without_effect]
-        if known and known[-1].record.state is State.MISSING:
+        known = [one for one in list_folders(place, disk) if one.state not in without_effect]
+        if known and known[-1].state is State.MISSING:
             raise missing_journal(known[-1].path, place)
         if not place.exists():
             raise NotAStore(

@@ -33,7 +33,6 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import (
     UNFINISHED,
     JournalFolder,
-    JournalInfo,
     PlanPaths,
     Progress,
     State,
@@ -44,10 +43,10 @@ from rmqstore.repair.journal.folder import (
 )
 from rmqstore.repair.journal.staging import check_plan, check_space, stage
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import first_few
 from rmqstore.texts import Text, joined
 
 OPTION = "--broker-is-stopped"
-_NAMED = 3
 
 
 @contextlib.contextmanager
@@ -114,20 +113,11 @@ def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped
     if users.seen:
         raise StoreIsLive(f"{store}: {users.seen[0]}")
     if users.hidden and not stopped:
-        named = ", ".join(map(str, users.hidden[:_NAMED]))
-        more = len(users.hidden) - _NAMED
         raise StoreIsLive(
             Text(
-                "{store}: cannot tell whether these processes of other users write to it: {named} and {more} more",
-                store=store,
-                named=named,
-                more=more,
-            )
-            if more > 0
-            else Text(
                 "{store}: cannot tell whether these processes of other users write to it: {named}",
                 store=store,
-                named=named,
+                named=first_few([str(one) for one in users.hidden], 3),
             ),
             Text("run as root; or make sure that the broker is stopped, and add {option}", option=OPTION),
         )
@@ -158,42 +148,29 @@ class Undone:
     restored: int
 
 
-def list_journals(store: Path) -> list[JournalInfo]:
-    """Return all journals of a store, oldest first. Reads only."""
-    return [folder.info() for folder in list_folders(real_path(store), Disk())]
+def list_journals(store: Path) -> list[JournalFolder]:
+    """Open all journals of a store for reading, oldest first; those in the state MISSING have no plan."""
+    return list_folders(real_path(store), Disk())
 
 
-def last_journal(store: Path) -> JournalInfo:
+def last_journal(store: Path) -> JournalFolder:
     """Return the newest journal of a store that can be undone.
 
     Errors: NotAStore if there is none; Refused if it is missing.
     """
-    for info in reversed(list_journals(store)):
-        if info.state is State.MISSING:
-            raise missing_journal(info.path, info.store)
-        if info.state not in _NOTHING_TO_UNDO:
-            return info
+    for folder in reversed(list_journals(store)):
+        if folder.state is State.MISSING:
+            raise missing_journal(folder.path, folder.store)
+        if folder.state not in _NOTHING_TO_UNDO:
+            return folder
     raise NotAStore(
         Text("{store} has no repair to undo", store=store), Text("`rmqstore journals` lists the journals of a store")
     )
 
 
-def read_journal(path: Path) -> JournalFolder:
-    """Open a journal for reading: `load_plan` returns its plan; LOST_FOUND and QUARANTINE are folders in it.
-
-    Errors: NotAStore, Refused as `open_folder`.
-    """
-    return open_folder(path, Disk())
-
-
-def journal_folders(store: Path) -> list[JournalFolder]:
-    """Open all journals of a store for reading, oldest first; those in the state MISSING have no plan."""
-    return list_folders(real_path(store), Disk())
-
-
-def find_unfinished(store: Path) -> list[JournalInfo]:
+def find_unfinished(store: Path) -> list[JournalFolder]:
     """Return the journal whose apply or undo is unfinished (at most one), and journals that are missing. Reads only."""
-    return [info for info in list_journals(store) if info.unfinished]
+    return [folder for folder in list_journals(store) if folder.unfinished]
 
 
 def apply(
@@ -218,10 +195,10 @@ def apply(
     paths = PlanPaths.of(plan)
     if plan.empty:
         return Applied(None, 0)
-    for info in find_unfinished(paths.store):
+    for open_one in find_unfinished(paths.store):
         raise Refused(
-            Text("the journal {path} is {state}: finish it first", path=info.path, state=info.state.value),
-            Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=shlex.quote(str(info.path))),
+            Text("the journal {path} is {state}: finish it first", path=open_one.path, state=open_one.state.value),
+            Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=shlex.quote(str(open_one.path))),
         )
     refuse_locked(paths.store)
     places = paths.places(step.path for step in plan.steps)
@@ -242,7 +219,7 @@ def apply(
             _run_batches(ApplyWork.of(own, paths, folder), progress)
         folder.save(state=State.DONE)
     except BaseException as error:
-        if folder.record.state is State.PREPARING:
+        if folder.state is State.PREPARING:
             with contextlib.suppress(OSError, RmqStoreError):
                 folder.discard()
                 disk.set_times(paths.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
@@ -262,8 +239,8 @@ def resume(
     Errors: ChangedSince if something else has changed what the plan touches; Refused after an undo has begun, or if
     nothing had been changed yet (this removes the journal); StoreIsLive; HalfApplied.
     """
-    folder = open_folder(Path(journal), disk or Disk())
-    state = folder.record.state
+    folder = open_folder(Path(journal), disk)
+    state = folder.state
     if state is State.DONE:
         return Applied(folder.path, 0)
     _refuse_pruned(folder)
@@ -299,19 +276,19 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
     Errors: ChangedSince if anything that the plan touched has changed since; Refused if a later journal must be undone
     first; StoreIsLive; HalfApplied if undo itself is interrupted (it can be run again).
     """
-    folder = open_folder(Path(journal), disk or Disk())
+    folder = open_folder(Path(journal), disk)
     _refuse_pruned(folder)
-    if folder.record.state is State.UNDONE:
+    if folder.state is State.UNDONE:
         with contextlib.suppress(OSError):
             folder.drop_staged()
         return Undone(folder.store, 0)
-    if folder.record.state is State.PREPARING:
+    if folder.state is State.PREPARING:
         _discard_unstarted(folder)
         return Undone(folder.store, 0)
     later = [
         other.path
         for other in list_folders(folder.store, folder.disk)
-        if other.name > folder.name and other.record.state not in _NOTHING_TO_UNDO
+        if other.name > folder.name and other.state not in _NOTHING_TO_UNDO
     ]
     if later:
         raise Refused(
@@ -339,8 +316,8 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
     An interrupted prune leaves the journal marked as PRUNING; it can be pruned again.
     Errors: Refused for an unfinished journal, and for one that an older journal needs for its undo; StoreIsLive.
     """
-    folder = open_folder(Path(journal), disk or Disk())
-    state = folder.record.state
+    folder = open_folder(Path(journal), disk)
+    state = folder.state
     if state in UNFINISHED:
         raise Refused(
             Text("{path} is unfinished ({state})", path=folder.path, state=state),
@@ -349,7 +326,7 @@ def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
     older = [
         other.path
         for other in list_folders(folder.store, folder.disk)
-        if other.name < folder.name and other.record.state not in _NOTHING_TO_UNDO
+        if other.name < folder.name and other.state not in _NOTHING_TO_UNDO
     ]
     if older and state is State.DONE:
         raise Refused(
@@ -367,7 +344,7 @@ def prune_missing(folder: JournalFolder) -> None:
 
     Errors: Refused for a journal that is not missing; StoreIsLive.
     """
-    if folder.record.state is not State.MISSING:
+    if folder.state is not State.MISSING:
         raise Refused(Text("{path} is not missing", path=folder.path), Text("leave --missing out"))
     with _locked_as_it_was(folder):
         folder.discard_pointer()
@@ -384,7 +361,7 @@ def _locked_as_it_was(folder: JournalFolder) -> Iterator[None]:
 
 
 def _refuse_pruned(folder: JournalFolder) -> None:
-    if folder.record.state is State.PRUNING:
+    if folder.state is State.PRUNING:
         raise Refused(
             Text("{path} was being removed and can no longer be undone", path=folder.path),
             Text("run `rmqstore journals --prune`"),
@@ -395,7 +372,7 @@ def _run_batches(work: ApplyWork, progress: Progress | None) -> None:
     """Run the batches that are not done. Once the state APPLYING is saved, any error means HalfApplied."""
     folder, batches = work.folder, len(work.batches)
     try:
-        if folder.record.state is State.PREPARING:
+        if folder.state is State.PREPARING:
             folder.save(state=State.APPLYING, batches=batches)
         for number in range(folder.record.batches_done, batches):
             run_batch(work, number)
@@ -403,11 +380,11 @@ def _run_batches(work: ApplyWork, progress: Progress | None) -> None:
             if progress is not None:
                 progress(number + 1, batches)
     except (OSError, RmqStoreError) as error:
-        if folder.record.state is State.PREPARING:
+        if folder.state is State.PREPARING:
             raise
         raise _half_applied(folder, "apply", error) from error
     except KeyboardInterrupt:
-        if folder.record.state is not State.PREPARING:
+        if folder.state is not State.PREPARING:
             _undo_batches(work)
             folder.save(state=State.UNDONE)
         raise
@@ -470,7 +447,7 @@ def _refuse_undecided(plan: Plan, force_digest: str | None) -> None:
 def _discard_other_unstarted(store: Path, own: JournalFolder) -> None:
     """Remove the journals of killed applies that had changed nothing; the lock is held, so none of them is running."""
     for folder in list_folders(store, own.disk):
-        if folder.record.state is State.PREPARING and folder.name != own.name:
+        if folder.state is State.PREPARING and folder.name != own.name:
             folder.discard()
 
 

@@ -14,7 +14,7 @@ import os
 import shlex
 import stat
 from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
@@ -61,9 +61,9 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
 
     Errors: PlanStale, NotReadable (also: not writable), Refused.
     """
-    origins = plan.origins
+    locate = _locator(plan, paths)
     spelled: dict[Path, str] = {}
-    for path in {step.path for step in plan.steps} | set(origins.values()):
+    for path in {step.path for step in plan.steps} | set(plan.origins.values()):
         place = paths.locate(path)
         if spelled.setdefault(place, path) != path:
             raise Refused(
@@ -72,27 +72,31 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
     leaving = {step.path for step in plan.steps if isinstance(step, MoveOut)}
     coming = {step.path for step in plan.steps if isinstance(step, MoveIn)}
     for step in plan.steps:
-        origin = paths.locate(origins[step.path]) if step.path in origins else None
-        check_step_on_disk(step, paths, leaving, coming, origin)
+        place = locate(step.path)
+        check_step_on_disk(step, paths, leaving, coming, place)
         if isinstance(step, InPlace):
-            _check_links(step, origin or paths.locate(step.path))
+            _check_links(step, place)
     for span in plan.spans:
-        status = status_of(paths.locate(origins.get(span.path, span.path)))
+        status = status_of(locate(span.path))
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
             raise PlanStale(Text("{path} is shorter than the span {span} to be saved", path=span.path, span=span.name))
 
 
+def _locator(plan: Plan, paths: PlanPaths) -> Callable[[str], Path]:
+    """Return a function that finds the file of a path of the plan before any step: a rename gives it another name."""
+    origins = plan.origins
+    return lambda path: paths.locate(origins.get(path, path))
+
+
 def check_step_on_disk(
-    step: Step, paths: PlanPaths, leaving: Collection[str], coming: Collection[str], origin: Path | None = None
+    step: Step, paths: PlanPaths, leaving: Collection[str], coming: Collection[str], now: Path
 ) -> None:
     """Check that one step finds what it expects. `leaving`, `coming`: paths that the plan removes and creates.
 
-    `origin`: where the file of an in-place step is now, if an earlier step renames it to the step's path.
+    `now`: where the file of an in-place step is before a step renames it.
     Errors: PlanStale, NotReadable.
     """
-    place = paths.locate(step.path)
-    if origin is not None and isinstance(step, InPlace):
-        place = origin
+    place = now if isinstance(step, InPlace) else paths.locate(step.path)
     status = status_of(place)
     try:
         if isinstance(step, MoveIn):
@@ -116,18 +120,17 @@ def check_step_on_disk(
                 Text("{path} has {size} bytes, not {from_size}", path=step.path, size=size, from_size=step.from_size)
             )
         if isinstance(step, Overwrite | Truncate):
-            found = fingerprint_range(place, step.at, step.length, step.expect)
-            if found != step.expect:
-                raise PlanStale(
-                    Text(
-                        "{path}: {length} at {at} changed",
-                        path=step.path,
-                        length=many(step.length, "byte"),
-                        at=step.at,
-                    )
-                )
+            refuse_changed(step, fingerprint_range(place, step.at, step.length, step.expect))
     except PermissionError as error:
         raise NotReadable(Text("no permission to read {place}", place=place)) from error
+
+
+def refuse_changed(step: Overwrite | Truncate, found: str) -> None:
+    """Refuse to replace bytes with another fingerprint than the plan expects. Errors: PlanStale."""
+    if found != step.expect:
+        raise PlanStale(
+            Text("{path}: {length} at {at} changed", path=step.path, length=many(step.length, "byte"), at=step.at)
+        )
 
 
 def _check_links(step: InPlace, place: Path) -> None:
@@ -182,7 +185,7 @@ def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving:
 
 def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     """Check the space for the journal, staged files and bytes that steps add to files. Errors: NoSpace."""
-    journal_at = existing(folder.path)
+    journal_at, locate = existing(folder.path), _locator(plan, paths)
     needs: dict[int, int] = defaultdict(int)
     places: dict[int, Path] = {}
 
@@ -196,10 +199,10 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
         need(journal_at, _PER_STEP)
         if isinstance(step, Overwrite):
             need(journal_at, step.length)
-            place = paths.locate(plan.origins.get(step.path, step.path))  # writing into a hole of it takes space too
+            place = locate(step.path)  # writing into a hole of it takes space too
             need(existing(place), step.length - _data_bytes(place, step.at, step.length))
         elif isinstance(step, Truncate):
-            need(journal_at, _data_bytes(paths.locate(plan.origins.get(step.path, step.path)), step.at, step.length))
+            need(journal_at, _data_bytes(locate(step.path), step.at, step.length))
         if isinstance(step, Create):
             need(existing(folder.home(number)), solid_bytes(step.content))
         elif isinstance(step, Overwrite | Extend) and is_staged(step):
@@ -286,9 +289,9 @@ def _save_spans(plan: Plan, paths: PlanPaths, folder: JournalFolder, written: _N
     if plan.spans:
         saved = folder.path / LOST_FOUND
         folder.disk.make_directory(saved)
-        origins = plan.origins
+        locate = _locator(plan, paths)
         for span in plan.spans:
-            pieces = read_range(paths.locate(origins.get(span.path, span.path)), span.at, span.length)
+            pieces = read_range(locate(span.path), span.at, span.length)
             written.add(saved / span.name, pieces, span.length, None)
 
 

@@ -18,6 +18,12 @@ from rmqstore.texts import Text
 
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
 
+
+def objects(value: Json) -> list[Mapping[str, Json]]:
+    """Return the objects of a list, and nothing of any other JSON: the facts of a saved plan may hold anything."""
+    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
+
+
 CHUNK = 1 << 20
 """Maximum size of a chunk of a content or a before-image in memory, bytes."""
 

@@ -17,7 +17,7 @@ from typing import Any
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems.report import Finding, Report, VersionRange, problem_counts
 from rmqstore.files.store import Store
-from rmqstore.repair.plan.content import Json
+from rmqstore.repair.plan.content import Json, objects
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text, joined, many
 
@@ -135,28 +135,18 @@ _LISTED = 100  # findings that are kept, worst first; all are counted
 
 
 @dataclass(frozen=True, slots=True)
-class Damaged:
-    """A place with a problem. Units as in `Finding`."""
-
-    code: str
-    queue: str
-    file: str
-    offset: int
-    length: int
-
-
-@dataclass(frozen=True, slots=True)
 class Before:
     """A store as `verify` found it just before a repair was planned.
 
-    `counts`: findings by code. `brokers`: what each version would have done. `listed`: the first findings, worst first.
-    `offsets`: progress of the groups in the queues that the repair loses or mends messages of; None if unknown.
+    `counts`: findings by code. `brokers`: what each version would have done. `listed`: the first findings, worst first,
+    without facts. `offsets`: progress of the groups in the queues that the repair loses or mends messages of; None if
+    unknown.
     """
 
     verdict: str = ""
     counts: Mapping[str, int] = field(default_factory=dict)
     brokers: tuple[VersionRange, ...] = ()
-    listed: tuple[Damaged, ...] = ()
+    listed: tuple[Finding, ...] = ()
     offsets: ConsumerOffsets | None = None
 
 
@@ -180,8 +170,7 @@ def with_before(plan: Plan, store: Store, report: Report) -> Plan:
 def _topics_of(plan: Plan) -> set[str]:
     topics = {queue.rpartition("/")[0] for queue in plan.loss.queues}
     for name in ("fillers", "mended"):
-        rows = plan.facts.get(name)
-        topics |= {str(row["topic"]) for row in rows if isinstance(row, dict)} if isinstance(rows, list) else set()
+        topics |= {str(row["topic"]) for row in objects(plan.facts.get(name))}
     return topics
 
 
@@ -202,8 +191,8 @@ def before(plan: Plan) -> Before | None:
     found = plan.facts.get(BEFORE)
     if not isinstance(found, Mapping):
         return None
-    brokers = (_range(row) for row in _rows(found.get("brokers")))
-    listed = (_damaged(row) for row in _rows(found.get("findings")))
+    brokers = (_range(row) for row in objects(found.get("brokers")))
+    listed = (_finding(row) for row in objects(found.get("findings")))
     counts = found.get("counts")
     return Before(
         str(found.get("verdict") or ""),
@@ -212,10 +201,6 @@ def before(plan: Plan) -> Before | None:
         tuple(row for row in listed if row is not None),
         _read_offsets(found.get("offsets")),
     )
-
-
-def _rows(value: Json) -> list[Mapping[str, Json]]:
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
 def _range(row: Mapping[str, Json]) -> VersionRange | None:
@@ -228,11 +213,11 @@ def _range(row: Mapping[str, Json]) -> VersionRange | None:
         return None
 
 
-def _damaged(row: Mapping[str, Json]) -> Damaged | None:
+def _finding(row: Mapping[str, Json]) -> Finding | None:
     offset, length = row.get("offset"), row.get("length")
     if not isinstance(offset, int) or not isinstance(length, int):
         return None
-    return Damaged(str(row.get("code")), str(row.get("queue")), str(row.get("file")), offset, length)
+    return Finding(str(row.get("code")), str(row.get("queue")), str(row.get("file")), offset, length)
 
 
 def _read_offsets(value: Json) -> ConsumerOffsets | None:

@@ -28,6 +28,7 @@ from rmqstore.repair.plan.content import (
     content_marks,
     content_parts_json,
     content_to_json,
+    objects,
 )
 from rmqstore.repair.plan.steps import (
     JSON_FIELDS,
@@ -136,6 +137,12 @@ class Plan:
         """The settings that broker.conf needs after the plan. Those of a saved plan are untrusted."""
         found = self.facts.get("settings")
         return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, Mapping) else {}
+
+    @property
+    def restored(self) -> list[Mapping[str, Json]]:
+        """The places that get bytes of another copy of the log. Those of a saved plan are untrusted."""
+        found = self.facts.get("restored")
+        return objects(found.get("places")) if isinstance(found, Mapping) else []
 
     @property
     def origins(self) -> Mapping[str, str]:

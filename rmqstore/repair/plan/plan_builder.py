@@ -22,7 +22,6 @@ from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.reading import next_data
 from rmqstore.files.store import Store
-from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import CHUNK, Content, Json, Literal, RunningFingerprint, Zeros, fingerprint
 from rmqstore.repair.plan.plan import Loss, Plan
 from rmqstore.repair.plan.steps import (
@@ -39,7 +38,7 @@ from rmqstore.repair.plan.steps import (
     Truncate,
 )
 from rmqstore.scan.units import last_nonzero_in
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, joined, many
 
 
 @contextlib.contextmanager
@@ -391,18 +390,13 @@ def absolute_path(path: Path) -> Path:
     return Path(os.path.normpath(path.absolute()))
 
 
-_NAMED = 8
 _NOTES = 20
 
 
-def first_few(names: Sequence[str]) -> str:
+def first_few(names: Sequence[str], most: int = 8) -> str:
     """Join the first names with commas, and append how many more there are."""
-    more = len(names) - _NAMED
-    return (
-        Text("{names} and {more:,} more", names=joined(names[:_NAMED]), more=more)
-        if more > 0
-        else joined(names[:_NAMED])
-    )
+    named, more = joined(names[:most]), len(names) - most
+    return Text("{names} and {more:,} more", names=named, more=more) if more > 0 else named
 
 
 def first_notes(notes: Sequence[str]) -> list[str]:

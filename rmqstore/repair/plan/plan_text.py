@@ -8,8 +8,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from rmqstore.formats.text import many
-from rmqstore.repair.plan.content import Json, Zeros
+from rmqstore.repair.plan.content import Json, Zeros, objects
 from rmqstore.repair.plan.outcome import AFTER
 from rmqstore.repair.plan.steps import (
     Create,
@@ -23,7 +22,7 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
-from rmqstore.texts import Placed, Text, joined
+from rmqstore.texts import Placed, Text, joined, many
 
 if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
@@ -58,11 +57,9 @@ def loss_words(plan: Plan) -> str:
         if loss.messages or at_least
         else Text("no message lost")
     ]
-    if mended := len(_rows(plan.facts.get("mended"))):
+    if mended := len(objects(plan.facts.get("mended"))):
         words.append(Text("{mended:,} mended", mended=mended))
-    restored = plan.facts.get("restored")
-    places = _rows(restored.get("places")) if isinstance(restored, Mapping) else []
-    if given_back := sum(_number(row, "messages") for row in places):
+    if given_back := sum(_number(row, "messages") for row in plan.restored):
         words.append(Text("{given_back:,} restored", given_back=given_back))
     return joined(words)
 
@@ -96,11 +93,10 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
         yield Text("No message is lost.")
     elif "stays" not in plan.facts or not plan.empty:
         yield Text("No data will be lost.")
-    yield from _describe_damaged(_rows(plan.facts.get("damaged")))
-    restored = plan.facts.get("restored")
-    yield from _describe_restored(_rows(restored.get("places")) if isinstance(restored, Mapping) else [])
-    yield from _describe_mended(_rows(plan.facts.get("mended")))
-    yield from _describe_fillers(_rows(plan.facts.get("fillers")))
+    yield from _describe_damaged(objects(plan.facts.get("damaged")))
+    yield from _describe_restored(plan.restored)
+    yield from _describe_mended(objects(plan.facts.get("mended")))
+    yield from _describe_fillers(objects(plan.facts.get("fillers")))
 
 
 def _describe_decisions(plan: Plan) -> Iterator[str]:
@@ -112,11 +108,6 @@ def _describe_decisions(plan: Plan) -> Iterator[str]:
             if len(plan.decisions) == 1
             else Text("  --force {digest} accepts all of them", digest=plan.digest)
         )
-
-
-def _rows(value: Json) -> list[Mapping[str, Json]]:
-    """Return the objects of a list, and nothing of any other JSON: the facts of a saved plan may hold anything."""
-    return [row for row in value if isinstance(row, Mapping)] if isinstance(value, list) else []
 
 
 def _describe_damaged(rows: list[Mapping[str, Json]]) -> Iterator[str]:
@@ -315,23 +306,23 @@ def _describe_groups(plan: Plan) -> Iterator[str]:
     yield from _saved_spans(plan)
 
 
-_MADE_AGAIN = (Text("consume queue"), Text("index file"))
+_MADE_AGAIN = ("consume queue", "index file")
 
 
 def _part(path: PurePosixPath, *, directory: bool) -> tuple[str, str]:
     """Return which kind of part of a store a path belongs to, and the part: queues are directories."""
     top = path.parts[0] if path.parts else ""
     if top in ("consumequeue", "batchconsumequeue") and len(path.parts) >= 3:
-        return Text("consume queue"), "/".join(path.parts[:3])
+        return "consume queue", "/".join(path.parts[:3])
     if directory:
         return "directory", str(path)
     if top == "index":
-        return Text("index file"), str(path)
+        return "index file", str(path)
     if top == "commitlog" or path.is_absolute():
-        return Text("log file"), str(path)
+        return "log file", str(path)
     if top.startswith("dledger-"):
-        return Text("DLedger file"), str(path)
-    return (Text("configuration file") if top == "config" else Text("other file")), str(path)
+        return "DLedger file", str(path)
+    return "configuration file" if top == "config" else "other file", str(path)
 
 
 def _verb(kind: str, steps: set[str]) -> str:
@@ -350,11 +341,11 @@ def _verb(kind: str, steps: set[str]) -> str:
 def _counted(kind: str, count: int) -> str:
     """Return a number of parts of a store in words."""
     words = {
-        Text("consume queue"): many(count, "consume queue"),
-        Text("index file"): many(count, "index file"),
-        Text("log file"): many(count, "log file"),
-        Text("DLedger file"): many(count, "DLedger file"),
-        Text("configuration file"): many(count, "configuration file"),
+        "consume queue": many(count, "consume queue"),
+        "index file": many(count, "index file"),
+        "log file": many(count, "log file"),
+        "DLedger file": many(count, "DLedger file"),
+        "configuration file": many(count, "configuration file"),
         "directory": many(count, "directory", "directories"),
     }
     return words.get(kind) or many(count, "other file")

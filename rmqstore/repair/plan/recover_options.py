@@ -122,12 +122,10 @@ def sizes_decisions(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
             path, other = finding.facts.get("path"), finding.facts.get("other")
             yield Text("{path} and {other} start at the same offset: keep one of them", path=path, other=other)
         elif finding.code == codes.DL_OVERLAP:
-            yield (
-                Text(
-                    "the commitlog and DLedger both have messages from {offset:,} on: add -c broker.conf "
-                    "(enableDLegerCommitLog=false) if the broker now runs without DLedger",
-                    offset=finding.offset,
-                )
+            yield Text(
+                "the commitlog and DLedger both have messages from {offset:,} on: add -c broker.conf "
+                "(enableDLegerCommitLog=false) if the broker now runs without DLedger",
+                offset=finding.offset,
             )
         elif finding.code == codes.CL_FOREIGN_FILE:
             yield Text(
@@ -136,12 +134,10 @@ def sizes_decisions(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
                 file=finding.file,
             )
         elif finding.code == codes.DIR_OPEN_JOURNAL and finding.facts.get("state") == "missing":
-            yield (
-                Text(
-                    "the journal {journal} of an earlier repair is missing: mount its disk, or remove the "
-                    "reference with `rmqstore journals STORE --prune --missing --apply`",
-                    journal=finding.facts.get("journal"),
-                )
+            yield Text(
+                "the journal {journal} of an earlier repair is missing: mount its disk, or remove the "
+                "reference with `rmqstore journals STORE --prune --missing --apply`",
+                journal=finding.facts.get("journal"),
             )
         elif finding.code == codes.DIR_OPEN_JOURNAL:
             yield Text(
@@ -215,12 +211,10 @@ def offset_decisions(results: Iterable[LogResult]) -> Iterator[str]:
         if alike:
             messages = sum(part.messages for part in alike)
             queues = many(len(alike), "queue")
-            yield (
-                Text(
-                    "the {messages:,} messages of {queues} all have queue offset 0, as written with "
-                    "duplicationEnable=true: consumers get one message of such a queue, even after this repair; "
-                    "`rmqstore export` returns all of them",
-                    messages=messages,
-                    queues=queues,
-                )
+            yield Text(
+                "the {messages:,} messages of {queues} all have queue offset 0, as written with "
+                "duplicationEnable=true: consumers get one message of such a queue, even after this repair; "
+                "`rmqstore export` returns all of them",
+                messages=messages,
+                queues=queues,
             )

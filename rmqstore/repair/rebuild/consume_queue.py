@@ -31,22 +31,22 @@ from rmqstore.checks.queues.consumequeue import ext_units
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
-from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.repair.plan.content import Literal, Reencoded
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.kernels import I64, U8, Bool, false_runs, leading
 from rmqstore.scan.units import UnitArray, last_nonzero_in, unit_chunks
-from rmqstore.texts import Text, joined, many
+from rmqstore.texts import Text, many
 
+WHY = Text("rebuilt from the log: its messages, at their queue offsets")
 BATCH_UNIT = consumequeue.BATCH_UNIT.size
 _COMPACTED = -1
 
 
-def plan_batch_queue(
-    draft: PlanBuilder, files: ConsumeQueueFiles, units: Sequence[BatchRow], min_offset: int, why: str
-) -> None:
+def plan_batch_queue(draft: PlanBuilder, files: ConsumeQueueFiles, units: Sequence[BatchRow], min_offset: int) -> None:
     """Add the steps after which the queue's files have the expired units and then those of the log's messages."""
     queue, size = files.queue, files.queue.file_size
     per_file = size // BATCH_UNIT
@@ -63,14 +63,14 @@ def plan_batch_queue(
             differ = np.flatnonzero(stored != new)
             if len(differ):
                 a, b = int(differ[0]), int(differ[-1]) + 1
-                draft.overwrite(file.path, a, new[a:b].tobytes(), why)
+                draft.overwrite(file.path, a, new[a:b].tobytes(), WHY)
             continue
         if file is not None:
-            draft.discard(file.path, why)
+            draft.discard(file.path, WHY)
         path = queue.directories[0] / offset_to_file_name(begin)
-        draft.create(path, size, Literal(part), why, queue.files[0].path if queue.files else None)
+        draft.create(path, size, Literal(part), WHY, queue.files[0].path if queue.files else None)
     for file in existing.values():
-        draft.discard(file.path, why)
+        draft.discard(file.path, WHY)
 
 
 def _expired(files: ConsumeQueueFiles, min_offset: int) -> bytes:
@@ -161,11 +161,10 @@ class Extension:
             )
 
 
-UNIT = consumequeue.UNIT.size
 CHUNK = 1 << 16  # units
 _FAR = 1 << 16
 """A gap of more units than this, and than ten times the number of messages, is due to a damaged queue offset."""
-_MOST = (1 << 62) // UNIT
+_MOST = (1 << 62) // UNIT_SIZE
 """Maximum queue offset: positions in a queue are numbers of 63 bits."""
 _BEHIND = 1 << 10
 """Number of units that are read at a time after a queue's last message."""
@@ -237,10 +236,10 @@ class QueueImage:
 
     def _kept_end(self) -> int:
         """Return the end of the expired units at the beginning of a queue without a message in the log, in units."""
-        at = self.usable[0].start // UNIT if self.usable else 0
+        at = self.usable[0].start // UNIT_SIZE if self.usable else 0
         for file in self.usable:
-            for a in range(file.start // UNIT, file.stop // UNIT, CHUNK):
-                units = self._stored(a, min(CHUNK, file.stop // UNIT - a))
+            for a in range(file.start // UNIT_SIZE, file.stop // UNIT_SIZE, CHUNK):
+                units = self._stored(a, min(CHUNK, file.stop // UNIT_SIZE - a))
                 keep = self._expired(units)
                 n = leading(keep)
                 at = a + n
@@ -255,7 +254,7 @@ class QueueImage:
         return keep
 
     def _stored(self, start: int, count: int) -> UnitArray:
-        return consumequeue.UNIT.array(self.stored(start * UNIT, count * UNIT))
+        return consumequeue.UNIT.array(self.stored(start * UNIT_SIZE, count * UNIT_SIZE))
 
     def stored(self, at: int, length: int) -> bytes:
         """Return the bytes on disk, zeros where a file is missing or too short."""
@@ -298,7 +297,7 @@ class QueueImage:
 
     def wanted(self, start: int, count: int) -> bytearray:
         """Return units [start, start + count) as they should be; all of them are in one file."""
-        stored = self.stored(start * UNIT, count * UNIT)
+        stored = self.stored(start * UNIT_SIZE, count * UNIT_SIZE)
         out = bytearray(stored)
         index = np.arange(start, start + count)
         if not self.empty:
@@ -312,17 +311,17 @@ class QueueImage:
             self.units.fill(out, start)
             self._keep_codes(stored, out)
         elif start <= self.high - 1 < start + count and self.only_pre_blanks():
-            at = (self.high - 1 - start) * UNIT
-            out[at : at + UNIT] = _FAKE
+            at = (self.high - 1 - start) * UNIT_SIZE
+            out[at : at + UNIT_SIZE] = _FAKE
         if index[-1] >= self.high:
-            at = max(0, self.high - start) * UNIT
+            at = max(0, self.high - start) * UNIT_SIZE
             out[at:] = bytes(len(out) - at)
         return out
 
     def _unit_before(self, index: int) -> bytes:
         """Return the unit of the last message before a gap."""
         last = self.ranges[bisect_right(self.ranges, index, key=lambda one: one[1]) - 1][1] - 1
-        out = bytearray(self.stored(last * UNIT, UNIT))
+        out = bytearray(self.stored(last * UNIT_SIZE, UNIT_SIZE))
         stored = bytes(out)
         self.units.fill(out, last)
         self._keep_codes(stored, out)
@@ -363,12 +362,12 @@ class QueueImage:
 
     def keeps_end(self) -> bool:
         """Return whether there are expired units, which preserve the queue's end."""
-        return self.high > (self.usable[0].start // UNIT if self.usable else 0)
+        return self.high > (self.usable[0].start // UNIT_SIZE if self.usable else 0)
 
 
 def _rows(raw: bytes | bytearray) -> U8:
     """View units as an array with a row of bytes for each; writable for a bytearray."""
-    return np.frombuffer(raw, dtype=np.uint8).reshape(-1, UNIT)
+    return np.frombuffer(raw, dtype=np.uint8).reshape(-1, UNIT_SIZE)
 
 
 def _one_cluster(ranges: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
@@ -388,7 +387,7 @@ def _one_cluster(ranges: list[tuple[int, int]]) -> tuple[list[tuple[int, int]], 
     return main, [*(one for c in clusters if c is not main for one in c), *impossible]
 
 
-def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
+def plan_queue(draft: PlanBuilder, image: QueueImage) -> None:
     """Add the steps that make a queue's files equal to its image."""
     queue, size = image.queue, image.queue.file_size
     if image.empty and (not image.keeps_end() or (image.min_offset <= 1 and image.only_pre_blanks())):
@@ -396,18 +395,18 @@ def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
             draft.discard(unused.path, NO_MESSAGE)
         return
     existing = {f.start: f for f in image.usable}
-    stop = -(-image.high * UNIT // size) * size
+    stop = -(-image.high * UNIT_SIZE // size) * size
     for start in range(image.front, max(stop, image.front), size):
         file = existing.get(start)
-        first, last = start // UNIT, min(image.high, (start + size) // UNIT)
+        first, last = start // UNIT_SIZE, min(image.high, (start + size) // UNIT_SIZE)
         if file is None or file.length != size:
             if file is not None:
-                draft.discard(file.path, why)
+                draft.discard(file.path, WHY)
             path = queue.directories[0] / offset_to_file_name(start)
             content = _produced(image, first, last)
-            draft.create(path, size, content, why, image.usable[-1].path if image.usable else None)
+            draft.create(path, size, content, WHY, image.usable[-1].path if image.usable else None)
         else:
-            _overwrite_differences(draft, image, file, why)
+            _overwrite_differences(draft, image, file)
     for left in existing.values():
         if not image.front <= left.start < stop:
             draft.discard(left.path, NO_MESSAGE)
@@ -415,14 +414,14 @@ def plan_queue(draft: PlanBuilder, image: QueueImage, why: str) -> None:
 
 def _produced(image: QueueImage, first: int, last: int) -> Reencoded:
     """Return units [first, last) of an image as a content; all of them are in one file."""
-    return Reencoded((last - first) * UNIT, partial(_stream, image, first, last), partial(_part, image, first))
+    return Reencoded((last - first) * UNIT_SIZE, partial(_stream, image, first, last), partial(_part, image, first))
 
 
 def _part(image: QueueImage, first: int, size: int, at: int) -> bytes:
     """Return a range of the bytes of an image's units from `first` on."""
-    start, stop = at // UNIT, -(-(at + size) // UNIT)
+    start, stop = at // UNIT_SIZE, -(-(at + size) // UNIT_SIZE)
     units = b"".join(_stream(image, first + start, first + stop))
-    return units[at - start * UNIT : at - start * UNIT + size]
+    return units[at - start * UNIT_SIZE : at - start * UNIT_SIZE + size]
 
 
 def _stream(image: QueueImage, first: int, last: int) -> Iterator[bytes]:
@@ -430,42 +429,37 @@ def _stream(image: QueueImage, first: int, last: int) -> Iterator[bytes]:
         yield bytes(image.wanted(start, min(CHUNK, last - start)))
 
 
-def _overwrite_differences(draft: PlanBuilder, image: QueueImage, file: MappedFile, why: str) -> None:
+def _overwrite_differences(draft: PlanBuilder, image: QueueImage, file: MappedFile) -> None:
     """Overwrite the units of one file that differ from the image, adjacent ones in one step."""
-    end = last_nonzero_in(file, UNIT)
-    top = max(image.high, (file.start + end) // UNIT + 1 if end is not None else 0)
-    stop = min(top, file.stop // UNIT)
+    end = last_nonzero_in(file, UNIT_SIZE)
+    top = max(image.high, (file.start + end) // UNIT_SIZE + 1 if end is not None else 0)
+    stop = min(top, file.stop // UNIT_SIZE)
     runs: list[tuple[int, int]] = []
-    for start in range(file.start // UNIT, stop, CHUNK):
+    for start in range(file.start // UNIT_SIZE, stop, CHUNK):
         count = min(CHUNK, stop - start)
-        old, new = _rows(image.stored(start * UNIT, count * UNIT)), _rows(image.wanted(start, count))
+        old, new = _rows(image.stored(start * UNIT_SIZE, count * UNIT_SIZE)), _rows(image.wanted(start, count))
         for a, b in false_runs((old == new).all(axis=1)):
             first = runs.pop()[0] if runs and runs[-1][1] == start + a else start + a
             runs.append((first, start + b))
     for first, last in runs:
-        _overwrite(draft, image, file, first, last, why)
+        _overwrite(draft, image, file, first, last)
 
 
-def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: int, last: int, why: str) -> None:
-    at = first * UNIT - file.start
-    content: Content
+def _overwrite(draft: PlanBuilder, image: QueueImage, file: MappedFile, first: int, last: int) -> None:
+    at, size = first * UNIT_SIZE - file.start, (last - first) * UNIT_SIZE
     if first >= image.high:
-        content, why = Zeros((last - first) * UNIT), NO_MESSAGE
-    elif (last - first) * UNIT <= _SMALL:
-        content = Literal(bytes(image.wanted(first, last - first)))
+        draft.zero(file.path, at, size, NO_MESSAGE)
+    elif size <= _SMALL:
+        draft.overwrite(file.path, at, bytes(image.wanted(first, last - first)), WHY)
     else:
-        content = _produced(image, first, last)
-    draft.overwrite(file.path, at, content, why)
+        draft.overwrite(file.path, at, _produced(image, first, last), WHY)
 
 
 def gaps_text(label: str, gaps: Iterable[tuple[int, int]]) -> str:
     """Return the text of the decision, or the note, for queue offsets without a message."""
     listed = [f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in gaps]
-    more = Text(" and {count} more", count=len(listed) - 5) if len(listed) > 5 else ""
-    text = Text(
-        "{label}: no message in the log has queue offset {listed}{more}",
+    return Text(
+        "{label}: no message in the log has queue offset {listed}; consumers get the message before it again",
         label=label,
-        listed=joined(listed[:5]),
-        more=more,
+        listed=first_few(listed, 5),
     )
-    return Text("{text}; consumers get the message before it again", text=text)

@@ -21,7 +21,6 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQ
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import (
     Extension,
@@ -32,14 +31,11 @@ from rmqstore.repair.rebuild.consume_queue import (
     plan_queue,
 )
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBuffer
-from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span, can_have_queues, meets
+from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span, can_exist, meets
 from rmqstore.repair.unrepaired import doubtful_tags
 from rmqstore.scan.dispatch import Name
 from rmqstore.scan.units import unit_chunks
-from rmqstore.texts import Text
-
-UNIT = consumequeue.UNIT.size
-WHY = Text("rebuilt from the log: its messages, at their queue offsets")
+from rmqstore.texts import Text, many
 
 
 def parse_label(label: str) -> Name | None:
@@ -76,12 +72,13 @@ def size_decision(store: Store, kind: QueueKind) -> str | None:
 class RebuildChoices:
     """The options of a rebuild of queues.
 
-    `deleted_too`: rebuild queues of deleted topics. `rewrite_codes`: replace tags codes that differ from their message
-    even if the code may be right. `allow_gaps`: accept queue offsets without a message, with a note; False if an option
-    of the command accepts them, None if it has no such option. `limit`: messages that end after this global offset get
-    no unit; a broker dispatches them once they are committed.
+    `wanted`: these queues; None: all. `deleted_too`: rebuild queues of deleted topics. `rewrite_codes`: replace tags
+    codes that differ from their message even if the code may be right. `allow_gaps`: accept queue offsets without a
+    message, with a note; False if an option of the command accepts them, None if it has no such option. `limit`:
+    messages that end after this global offset get no unit; a broker dispatches them once they are committed.
     """
 
+    wanted: frozenset[Name] | None = None
     deleted_too: bool = False
     allow_gaps: bool | None = None
     limit: int | None = None
@@ -242,7 +239,7 @@ class QueueUnits:
 
 
 class LogUnits(QueueUnits):
-    """The units that the messages of the repaired log have in `wanted` queues; None: in all queues.
+    """The units that the messages of the repaired log have in the wanted queues.
 
     `as_rows`: for a RocksDB, in which a row has a store time, and an inner batch has one row. The log is read once,
     unless the verification has kept the units of all messages.
@@ -253,19 +250,17 @@ class LogUnits(QueueUnits):
         draft: PlanBuilder,
         verified: Verified,
         views: Sequence[RepairedLog],
-        wanted: frozenset[Name] | None,
         choices: RebuildChoices,
         *,
         as_rows: bool = False,
     ) -> None:
         self.verified = verified
         self.views = views
-        self.wanted = wanted
         self.logs = verified.logs
         facts = LogFacts.of(verified, views, rewrite_codes=choices.rewrite_codes)
         kept = None if as_rows or choices.limit is not None else self._kept()
         spill = kept.spill if kept is not None else None
-        buffer = UnitBuffer(wanted, facts.parts, choices.limit, spill, times=as_rows)
+        buffer = UnitBuffer(choices.wanted, facts.parts, choices.limit, spill, times=as_rows)
         super().__init__(draft, facts, buffer, choices)
         if kept is not None:
             buffer.take(kept)
@@ -289,9 +284,8 @@ def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> No
     """Add the steps for the files of the queues in `names`; None: of the wanted queues that are in files."""
     store = units.store
     if names is None:
-        kinds = (QueueKind.SIMPLE, QueueKind.BATCH)
-        on_disk = {(t, q) for kind in kinds for t, q, _ in store.queue_directories(kind)}
-        known = units.wanted if units.wanted is not None else on_disk.union(units.names)
+        wanted = units.choices.wanted
+        known = wanted if wanted is not None else store.names_in_files().union(units.names)
         names = sorted(name for name in known if not store.reads_rows(name[0]))
     for name in names:
         plan_files_of_queue(units, name)
@@ -299,22 +293,21 @@ def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> No
 
 def plan_files_of_queue(units: QueueUnits, name: Name) -> Sequence[MappedFile]:
     """Add the steps for the files of one queue; return its files of today."""
-    draft, store, (topic, queue_id) = units.draft, units.store, name
+    draft, store, topic = units.draft, units.store, name[0]
     kind = QueueKind.BATCH if topic in units.facts.batch_topics else QueueKind.SIMPLE
     files = store.consume_queue(*name, kind)
     if files.queue.files:
         if draft.is_gone(files.queue.directories[0]):
             return []  # its topic directory is in the tree of the other kind, and is moved away
     else:
-        possible = can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id)  # a name may be damaged
-        if not possible or not (units.choices.deleted_too or known_topic(units.facts.topics, topic)):
+        if not can_exist(name) or not (units.choices.deleted_too or known_topic(units.facts.topics, topic)):
             return []
         if kind is QueueKind.BATCH and _needs_topics(units, topic):
             return []
     before = len(draft.steps)
     if kind is QueueKind.BATCH:
         rows = units.of(name).batches
-        plan_batch_queue(draft, files, rows, units.facts.min_offset, WHY)
+        plan_batch_queue(draft, files, rows, units.facts.min_offset)
         if rows:
             draft.ends[files.label] = max(row.base + row.count for row in rows) + units.later(name)
     else:
@@ -345,7 +338,7 @@ def _plan_simple(units: QueueUnits, files: ConsumeQueueFiles) -> None:
     extension = Extension.of(units.store, *name)
     kept = units.kept_codes(name, extension)
     image = QueueImage(files, units.of(name), units.facts.min_offset, units.facts.damaged, kept, gone)
-    plan_queue(draft, image, WHY)
+    plan_queue(draft, image)
     extension.plan(draft, files)
     draft.ends[files.label] = image.high + units.later(name)
     odds = units.odds(files.label, image)

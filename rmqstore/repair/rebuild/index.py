@@ -31,7 +31,7 @@ from rmqstore.formats import index
 from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.repaired_log import RepairedLog, Span
+from rmqstore.repair.repaired_log import RepairedLog, Span, end_of
 from rmqstore.repair.unrepaired import contradicted_messages
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, leading
@@ -74,7 +74,7 @@ class IndexRebuild:
         self.views = views
         self.logs = verified.logs
         self.folder = self.store.root / "index"
-        self.end = max((v.end for v in views), default=0)
+        self.end = end_of(views)
         known = verified.index if not verified.report.live else None
         self.catalog = known if known is not None else check_index(self.store, Findings(keep=0))
         config = self.store.config

@@ -45,10 +45,6 @@ class StagedDatabase:
         """Return the bytes of one file in chunks."""
         return (LOCAL.read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
 
-    def read(self, path: Path, size: int, at: int) -> bytes:
-        """Return a part of one file."""
-        return LOCAL.read_at(path, size, at)
-
 
 def unwritten(error: CannotRead) -> NoSpace | NotReadable:
     """Return the exception to raise for a new database that could not be written."""
@@ -77,7 +73,7 @@ def swap_in(
         draft.discard(directory / name, Text("the old RocksDB"))
     for path in made.files:
         size = path.stat().st_size
-        content = Reencoded(size, partial(made.pieces, path, size), partial(made.read, path))
+        content = Reencoded(size, partial(made.pieces, path, size), partial(LOCAL.read_at, path))
         draft.create(directory / path.name, size, Equivalent(content, made.database.identity), why)
     _point(draft, directory / "CURRENT", (made.database.directory / "CURRENT").read_bytes())
 

@@ -36,18 +36,18 @@ from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, R
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.formats import consumequeue, rocksdbkeys
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, QueueImage
 from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic, parse_label
 from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
-from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
+from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
 from rmqstore.repair.salvage.evidence import ConsumerProgress
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text
 
-UNIT = consumequeue.UNIT.size
 _OF_UNIT = [one.name for one in consumequeue.UNIT]
 """Fields that a row and a unit of a queue in files have in common."""
 WHY = Text("RocksDB of the consume queues, rebuilt from the log's messages")
@@ -164,7 +164,7 @@ class RowsImage(QueueImage):
 
     def stored(self, at: int, length: int) -> bytes:
         """Return the old rows as bytes of a queue in files."""
-        rows = self.rows_now(at // UNIT, -(-length // UNIT))
+        rows = self.rows_now(at // UNIT_SIZE, -(-length // UNIT_SIZE))
         return rows[_OF_UNIT].astype(consumequeue.UNIT.dtype).tobytes()[:length]
 
     def new_rows(self, start: int, count: int) -> Rows:
@@ -176,7 +176,7 @@ class RowsImage(QueueImage):
         near = bisect_right(self.without, start, key=lambda one: one[1])
         for a, b in takewhile(lambda one: one[0] < start + count, self.without[near:]):
             low, high = max(a, start), min(b, start + count)
-            raw[(low - start) * UNIT : (high - start) * UNIT] = bytes((high - low) * UNIT)
+            raw[(low - start) * UNIT_SIZE : (high - start) * UNIT_SIZE] = bytes((high - low) * UNIT_SIZE)
         units = consumequeue.UNIT.array(bytes(raw))
         old = self.rows_now(start, count)
         times = self.units.store_times(start, count)
@@ -200,7 +200,7 @@ class RowsRebuild:
         self.units = units
         self.draft, self.store, self.verified, self.logs = units.draft, units.store, units.verified, units.logs
         self.old = old
-        self.end = max((view.end for view in units.views), default=0)
+        self.end = end_of(units.views)
         self.dispatched = 0
         self.bounds: dict[bytes, bytes] = {}
         self.differs = bool(old.damage) or old.elsewhere
@@ -218,7 +218,7 @@ class RowsRebuild:
             known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
         rule = written_rows(self.store)
         known = {name for name in known if rule.has(name[0]) and not self.old.was_deleted(name, self.logs)}
-        return sorted(known, key=lambda name: _unit_key(name, 0))
+        return sorted(known, key=_unit_prefix)
 
     def in_files(self, name: Name) -> bool:
         """Return whether a queue is in files too, which determine where it ends."""
@@ -234,7 +234,7 @@ class RowsRebuild:
         try:
             new = NewDatabase(folder.path / "database", (UNITS, OFFSETS))
             for name in self.names():
-                if self.units.wanted is not None and name not in self.units.wanted:
+                if self.units.choices.wanted is not None and name not in self.units.choices.wanted:
                     self._copy(new, name)
                 elif self._is_due(name):
                     changed |= self._queue(new, name)
@@ -303,7 +303,7 @@ class RowsRebuild:
     def _is_due(self, name: Name) -> bool:
         if name in self.old.names:
             return True
-        if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
+        if not can_exist(name):
             return False
         return self.units.choices.deleted_too or known_topic(self.logs.topics, name[0])
 
@@ -383,7 +383,7 @@ class RowsRebuild:
 
     def _copy(self, new: NewDatabase, name: Name) -> None:
         """Copy the rows of a queue unchanged."""
-        prefix = _unit_key(name, 0)[:-8]
+        prefix = _unit_prefix(name)
         try:
             for keys, values in self.old.database.chunks(UNITS, prefix, prefix[:-1] + rocksdbkeys.CTRL_2):
                 new.put(UNITS, keys, values)
@@ -398,7 +398,7 @@ class RowsRebuild:
     def _note_dispatched(self) -> None:
         """Record the log position from which a start dispatches. Queues that were copied may end before the log."""
         known = min(self.old.dispatched, self.end)
-        dispatched = known if self.units.wanted is not None else max(self.dispatched, known)
+        dispatched = known if self.units.choices.wanted is not None else max(self.dispatched, known)
         if self.units.choices.limit is not None:
             dispatched = min(dispatched, self.units.choices.limit)
         self.differs |= self.old.dispatched > dispatched
@@ -406,25 +406,13 @@ class RowsRebuild:
             self.bounds[CHECKPOINT_KEY.build()] = CHECKPOINT_VALUE.build(max_phy_offset=dispatched)
 
 
-def plan_rows(
-    draft: PlanBuilder,
-    verified: Verified,
-    views: Sequence[RepairedLog],
-    wanted: frozenset[Name] | None,
-    choices: RebuildChoices,
-) -> None:
+def plan_rows(draft: PlanBuilder, verified: Verified, views: Sequence[RepairedLog], choices: RebuildChoices) -> None:
     """Plan a new RocksDB with the rows of the queues. Errors: as `OldRows.of` and `RowsRebuild.plan`."""
     old = OldRows.of(draft.store)
-    RowsRebuild(LogUnits(draft, verified, views, wanted, choices, as_rows=True), old).plan()
+    RowsRebuild(LogUnits(draft, verified, views, choices, as_rows=True), old).plan()
 
 
-def plan_beside(
-    draft: PlanBuilder,
-    verified: Verified,
-    views: Sequence[RepairedLog],
-    wanted: frozenset[Name] | None,
-    choices: RebuildChoices,
-) -> bool:
+def plan_beside(draft: PlanBuilder, verified: Verified, views: Sequence[RepairedLog], choices: RebuildChoices) -> bool:
     """Plan a new RocksDB for a store that has queues in files too; return whether it will match the log.
 
     Without the RocksDB library, or in DLedger mode, it is not rebuilt.
@@ -432,7 +420,7 @@ def plan_beside(
     if not is_readable() or verified.dledger is not None:
         return False
     try:
-        plan_rows(draft, verified, views, wanted, choices)
+        plan_rows(draft, verified, views, choices)
     except Refused as e:
         draft.notes.append(e.message)
         return False
@@ -443,11 +431,12 @@ def _topic(name: Name) -> bytes:
     return name[0].encode("utf-8", "surrogatepass")
 
 
-def _unit_key(name: Name, queue_offset: int) -> bytes:
-    return UnitKey(_topic(name), name[1] & 0xFFFFFFFF, queue_offset).build()
+def _unit_prefix(name: Name) -> bytes:
+    """Return what the keys of all rows of a queue begin with: their queue offsets follow."""
+    return UnitKey(_topic(name), name[1] & 0xFFFFFFFF, 0).build()[:-8]
 
 
 def _keys(name: Name, queue_offsets: npt.NDArray[np.int64]) -> list[bytes]:
-    prefix = _unit_key(name, 0)[:-8]
+    prefix = _unit_prefix(name)
     tails = queue_offsets.astype(">i8").tobytes()
     return [prefix + tails[at : at + 8] for at in range(0, len(tails), 8)]

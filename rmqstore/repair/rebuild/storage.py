@@ -43,6 +43,7 @@ from rmqstore.files.store_queues import (
 )
 from rmqstore.formats import consumequeue
 from rmqstore.formats.configuration import JsonValue, build_config_json, integer_keys
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -56,7 +57,7 @@ from rmqstore.repair.rebuild.consume_queues import (
 )
 from rmqstore.repair.rebuild.rocksdb import replace_database
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
-from rmqstore.repair.repaired_log import RepairedLog, can_have_queues
+from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
 from rmqstore.scan.dispatch import Name
 from rmqstore.texts import Text, many
 
@@ -228,8 +229,6 @@ def _object(value: JsonValue) -> Table:
 
 
 Storage = Literal["files", "rocksdb"]
-UNIT = consumequeue.UNIT.size
-_TREES = {QueueKind.SIMPLE: "consumequeue", QueueKind.BATCH: "batchconsumequeue", QueueKind.EXT: "consumequeue_ext"}
 _NAMED = 5
 
 
@@ -271,7 +270,7 @@ def _refuse(store: Store, verified: Verified, storage: Storage) -> None:
         )
     if not verified.report.clean:
         raise Refused(Text("only a store without problems is converted"), Text("run `rmqstore recover` first"))
-    batch = sorted({*verified.batch_topics, *(topic for topic, _, _ in store.queue_directories(QueueKind.BATCH))})
+    batch = sorted({*verified.batch_topics, *(topic for topic, _ in store.names_in_files(QueueKind.BATCH))})
     if storage == "rocksdb" and batch:
         raise Refused(
             Text(
@@ -292,7 +291,7 @@ class FileRows(RocksDBQueue):
         queue = files.queue
         MappedFileQueue.__init__(self, queue.name, queue.directories, queue.file_size, queue.files)
         self.unreadable = []
-        self.first, self.behind = queue.start // UNIT, behind
+        self.first, self.behind = queue.start // UNIT_SIZE, behind
 
     def end_at(self, behind: int) -> None:
         """Do nothing: the end is that of the written units."""
@@ -301,8 +300,8 @@ class FileRows(RocksDBQueue):
         """Yield (first queue offset, units, store times) of the units in [start, stop)."""
         for at in range(max(0, start), min(stop, self.behind), CHUNK):
             count = min(CHUNK, stop - at, self.behind - at)
-            raw = MappedFileQueue.pread(self, count * UNIT, at * UNIT)
-            units = consumequeue.UNIT.array(raw[: len(raw) // UNIT * UNIT])
+            raw = MappedFileQueue.pread(self, count * UNIT_SIZE, at * UNIT_SIZE)
+            units = consumequeue.UNIT.array(raw[: len(raw) // UNIT_SIZE * UNIT_SIZE])
             yield at, units, np.zeros(len(units), dtype=np.int64)
 
 
@@ -317,7 +316,7 @@ class FileEnds(OldRows):
             name = parse_label(label)
             if name is not None and state.max > 0:
                 self.ends[name] = state.max
-        self.names = {*self.ends, *((t, q) for t, q, _ in store.queue_directories(QueueKind.SIMPLE))}
+        self.names = store.names_in_files(QueueKind.SIMPLE).union(self.ends)
         self.bounds = {n: {"min": Bound(end, top), "max": Bound(0, top - 1)} for n, top in self.ends.items()}
 
     def queue(self, name: Name) -> RocksDBQueue:
@@ -332,12 +331,12 @@ class FileEnds(OldRows):
 
 def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) -> dict[str, str]:
     store = draft.store
-    units = LogUnits(draft, verified, views, None, RebuildChoices(), as_rows=True)
-    work = RowsRebuild(units, FileEnds(store, verified, max((view.end for view in views), default=0)))
+    units = LogUnits(draft, verified, views, RebuildChoices(), as_rows=True)
+    work = RowsRebuild(units, FileEnds(store, verified, end_of(views)))
     work.plan()
     plan_config_rows(draft)
     for kind in (QueueKind.SIMPLE, QueueKind.EXT):
-        for entry in store.files.list(store.root / _TREES[kind]):
+        for entry in store.files.list(store.root / kind.tree):
             if entry.directory:
                 draft.discard(entry.path, Text("the broker will read its queues from RocksDB"))
     settings = {"storeType": ROCKSDB, SEPARATE_KEY: str(store.rocksdb_directory.name == SEPARATE).lower()}
@@ -358,7 +357,7 @@ def _plan_files(units: LogUnits, old: OldRows) -> list[Name]:
     draft, store = units.draft, units.store
     names = sorted(name for name in {*units.names, *old.bounds} if not old.was_deleted(name, units.logs))
     for topic, queue_id in names:
-        if not can_have_queues(topic.encode("utf-8", "surrogatepass"), queue_id):
+        if not can_exist((topic, queue_id)):
             raise Refused(
                 Text("{topic}/{queue_id}: no directory can have this name", topic=topic, queue_id=queue_id),
                 Text("keep the queues in RocksDB"),
@@ -383,9 +382,9 @@ def _keep_end(draft: PlanBuilder, name: Name, end: int) -> None:
     files = draft.store.consume_queue(*name)
     size = files.queue.file_size
     start = consumequeue.first_file(end - 1, size)
-    count = end - start // UNIT
+    count = end - start // UNIT_SIZE
     path = files.queue.directories[0] / f"{start:020d}"
-    draft.create(path, size, Reencoded(count * UNIT, lambda: _expired(count)), NO_MESSAGE)
+    draft.create(path, size, Reencoded(count * UNIT_SIZE, lambda: _expired(count)), NO_MESSAGE)
     draft.ends[files.label] = end
 
 
@@ -400,7 +399,7 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
     old = OldRows.of(store)
     if old.damage:
         raise Refused(Text("the RocksDB of the consume queues is damaged: {damage}", damage=old.damage))
-    names = _plan_files(LogUnits(draft, verified, views, None, RebuildChoices()), old)
+    names = _plan_files(LogUnits(draft, verified, views, RebuildChoices()), old)
     plan_config_files(draft)
     why = Text("the broker will read its queues from files")
     directory = store.rocksdb_directory

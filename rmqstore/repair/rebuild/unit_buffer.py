@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.kernels import I64, Bool
@@ -22,7 +23,6 @@ WINDOW = 1 << 19
 """Number of rows that are sorted together."""
 _JOINED = 1 << 16
 """Number of units from which on `known_units` begins another array."""
-UNIT = consumequeue.UNIT.size
 
 
 def _triples(table: array[int]) -> Iterator[tuple[int, int, int]]:
@@ -50,11 +50,11 @@ def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, 
     """Append units to the spill; yield (queue, first queue offset, number, position) of every segment."""
     base = spill.append(rows.units.view(np.uint8).data)
     for name, first, a, b in rows.stretches:
-        yield name, first, b - a, base + a * UNIT
+        yield name, first, b - a, base + a * UNIT_SIZE
 
 
 def _read(spill: Scratch, count: int, at: int) -> UnitArray:
-    return consumequeue.UNIT.array(spill.read(count * UNIT, at))
+    return consumequeue.UNIT.array(spill.read(count * UNIT_SIZE, at))
 
 
 class _Index(NamedTuple):
@@ -121,17 +121,17 @@ class BufferedUnits:
         If several messages have the same queue offset, as in a topic that was deleted and created again, the one counts
         that the unit on disk points to, since consumers get it; otherwise the first message counts.
         """
-        stop = start + len(target) // UNIT
+        stop = start + len(target) // UNIT_SIZE
         near = self._near(start, stop)
         was = bytes(target) if _overlap(near) else b""
         for a, b, known in self._parts(reversed(near), start, stop):
-            target[a * UNIT : b * UNIT] = known
+            target[a * UNIT_SIZE : b * UNIT_SIZE] = known
         if was:
-            old, rows = consumequeue.UNIT.array(was), np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT)
+            old, rows = consumequeue.UNIT.array(was), np.frombuffer(target, dtype=np.uint8).reshape(-1, UNIT_SIZE)
             for a, b, known in self._parts(near, start, stop):
                 units, there = consumequeue.UNIT.array(known), old[a:b]
                 same = (units["commitlog_offset"] == there["commitlog_offset"]) & (units["size"] == there["size"])
-                rows[a:b][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT)[same]
+                rows[a:b][same] = np.frombuffer(known, dtype=np.uint8).reshape(-1, UNIT_SIZE)[same]
 
     def _parts(
         self, segments: Iterable[tuple[int, int, int]], start: int, stop: int
@@ -139,7 +139,7 @@ class BufferedUnits:
         """Yield the units of segments in [start, stop): their range, counted from `start`, and their bytes."""
         for first, count, at in segments:
             a, b = max(first, start), min(first + count, stop)
-            yield a - start, b - start, self.spill.read((b - a) * UNIT, at + (a - first) * UNIT)
+            yield a - start, b - start, self.spill.read((b - a) * UNIT_SIZE, at + (a - first) * UNIT_SIZE)
 
     def store_times(self, start: int, count: int) -> I64:
         """Return the store times (ms) of units [start, start + count), 0 for unknown ones. Shape: (count,)."""
@@ -147,7 +147,7 @@ class BufferedUnits:
         for first, number, at in reversed(self._near(start, start + count)):
             a, b = max(first, start), min(first + number, start + count)
             if a < b and self.times is not None:
-                place = (at // UNIT + a - first) * out.itemsize
+                place = (at // UNIT_SIZE + a - first) * out.itemsize
                 out[a - start : b - start] = np.frombuffer(self.times.read((b - a) * out.itemsize, place), np.int64)
         return out
 
@@ -325,7 +325,7 @@ class UnitBuffer:
             pieces = _corrected(part, first, offsets)
         for place, a, b in pieces:
             if place >= 0 and a < b:
-                self._queue(name).segments.extend((place, b - a, at + a * UNIT))
+                self._queue(name).segments.extend((place, b - a, at + a * UNIT_SIZE))
 
     def _queue(self, name: Name) -> BufferedUnits:
         queue = self.queues.get(name)

@@ -27,7 +27,7 @@ from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.repaired_log import Span, joined, meets
 from rmqstore.repair.replica.healed_store import HealedStore, build, merged, messages_in
 from rmqstore.repair.replica.proof import LostEnd, Proof, common_epoch_end, compare_lost_end, prove, proved_until
-from rmqstore.repair.replica.replica import Replica, filler_spans, refuse_same
+from rmqstore.repair.replica.replica import Replica, ReplicaLog, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import OUTVOTED, HealOptions, Place, Sources, find_places, find_sources, judge
 from rmqstore.repair.store_guard import refuse_overlap, refuse_whole
 from rmqstore.texts import Text
@@ -129,9 +129,9 @@ class Healing:
                 ),
                 Text("create the store again as a copy of the replica"),
             )
-        allowed: dict[Place, list[Replica]] = {}
+        allowed: dict[Place, list[ReplicaLog]] = {}
         for log in self.verified.logs.results:
-            having = [r for r in self.replicas if r.log(log.body_offset) is not None]
+            having = [found for r in self.replicas if (found := r.log(log.body_offset)) is not None]
             places = find_places(self.store, self.verified, log, having, self.heal_options)
             proofs = self._prove(log, having, places)
             for place in places:
@@ -153,7 +153,7 @@ class Healing:
         self.places = list(allowed)
         return find_sources(allowed)
 
-    def _prove(self, log: LogResult, replicas: Sequence[Replica], places: Sequence[Place]) -> Mapping[str, Proof]:
+    def _prove(self, log: LogResult, replicas: Sequence[ReplicaLog], places: Sequence[Place]) -> Mapping[str, Proof]:
         apart = joined([*filler_spans(self.store, log), *(p.span for p in places if p.kind != OUTVOTED)])
 
         def wanted(span: Span) -> bool:
@@ -176,7 +176,7 @@ class Healing:
             )
         )
 
-    def _by_epochs(self, proof: Proof, replica: Replica) -> Proof:
+    def _by_epochs(self, proof: Proof, replica: ReplicaLog) -> Proof:
         """Let a divergence begin where the common epochs end, if the records there are damaged and prove nothing."""
         if proof.diverges_at is None:
             return proof
@@ -184,8 +184,8 @@ class Healing:
         return replace(proof, diverges_at=end) if proof.equal_until <= end < proof.diverges_at else proof
 
     def _parts(
-        self, place: Place, replicas: Sequence[Replica], proofs: Mapping[str, Proof]
-    ) -> Iterator[tuple[Place, list[Replica]]]:
+        self, place: Place, replicas: Sequence[ReplicaLog], proofs: Mapping[str, Proof]
+    ) -> Iterator[tuple[Place, list[ReplicaLog]]]:
         """Divide a place into parts, each with the replicas that are proved for all of it."""
         until = {r.name: self._proved_until(place, r, proofs[r.name]) for r in replicas}
         start = place.start
@@ -193,7 +193,7 @@ class Healing:
             yield replace(place, start=start, stop=stop), [r for r in replicas if until[r.name] >= stop]
             start = stop
 
-    def _proved_until(self, place: Place, replica: Replica, proof: Proof) -> int:
+    def _proved_until(self, place: Place, replica: ReplicaLog, proof: Proof) -> int:
         if proof.covers(place):
             if place.stop < place.log.wrote:
                 return place.stop
@@ -208,18 +208,18 @@ class Healing:
         if differs or place.kind == OUTVOTED:
             return place.start
         until = proved_until(self.store, self.verified, replica, place)
-        if replica.own:  # no other broker can have written these messages to the same queues
+        if replica.replica.own:  # no other broker can have written these messages to the same queues
             end = compare_lost_end(self.store, self.verified, replica, place)
             until = max(until, end.fits) if end.diverges_at is None else min(until, end.diverges_at)
         return until
 
-    def _supported_until(self, end: LostEnd, replica: Replica, place: Place) -> int:
+    def _supported_until(self, end: LostEnd, replica: ReplicaLog, place: Place) -> int:
         """Return up to where to take a lost end; without any witness, only with --extend.
 
         A DLedger entry that is not known to be committed needs this store's index entry: a group may discard it.
         """
         if place.log.body_offset:
-            until = max(end.agreed, replica.committed_end(place.log.body_offset, place.start))
+            until = max(end.agreed, replica.committed_end(place.start))
             if until < place.stop:
                 self.unsupported.append(replace(place, start=until))
                 self.notes.append(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rmqstore.errors import PlanStale
 from rmqstore.files.files import Files, OpenFile
-from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
+from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.plan.content import CHUNK, Content, Parts, Zeros
 from rmqstore.repair.plan.plan import Plan
@@ -151,8 +151,7 @@ def _between(file: HealedFile, low: int, high: int) -> Content:
 
 def _bytes_of(piece: Taken, start: int, stop: int) -> Iterable[Content]:
     """Yield the bytes [start, stop) of a replica's log (global offsets), file by file."""
-    queue: MappedFileQueue | None = piece.replica.log(piece.place.log.body_offset)
-    for source in queue.files if queue is not None else ():
+    for source in piece.replica.queue.files:
         low, high = max(start, source.start), min(stop, source.start + source.length, source.stop)
         if low < high:
             path = source.files.real_path(source.path) if source.files.on_this_machine else source.path

@@ -37,13 +37,12 @@ from itertools import islice
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger, index, properties
 from rmqstore.formats.controller import EpochEntry, parse_epoch_file
 from rmqstore.formats.message import Message
 from rmqstore.repair.repaired_log import Span, first_after, last_before, overlapping, records_between, within
-from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.replica.replica import ReplicaLog
 from rmqstore.repair.replica.sources import Place
 from rmqstore.repair.salvage.evidence import Evidence, Expected
 from rmqstore.repair.salvage.loss import entries_after
@@ -81,27 +80,23 @@ class Proof:
         return self.diverges_at is None and self.equal_until >= max(ends, default=place.start)
 
 
-def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Callable[[Span], bool]) -> Proof:
+def prove(log: LogResult, replica: ReplicaLog, places: Sequence[Place], wanted: Callable[[Span], bool]) -> Proof:
     """Compare the records around the places, and samples over the whole log, with a replica's.
 
     `wanted` returns whether to compare a record; fillers and suspect records are not compared.
     Errors: Refused if nothing proves that it is a replica.
     """
     _refuse_other_sizes(log, replica)
-    near = {at for place in places for at in place.span} | {replica.last_sound(log.body_offset, log.wrote)}
+    near = {at for place in places for at in place.span} | {replica.last_sound(log.wrote)}
     spans = {*_samples(log), *(span for at in near for span in (*last_before(log, at), *first_after(log, at)))}
     found: dict[_Agreement, list[Span]] = {state: [] for state in _Agreement}
     for span in sorted(filter(wanted, spans)):
         found[_agreement(log, replica, span)].append(span)
     equal, different = found[_Agreement.EQUAL], found[_Agreement.DIFFERENT]
-    if (
-        not equal
-        and replica.own
-        and not different
-        and not any(_inside(replica, log.body_offset, span) for span in found[_Agreement.NOTHING])
-    ):
-        return Proof(0, log.queue.start, None)  # the log has no record of this file left; other files may prove it
     if not equal:
+        inside = (replica.has_sound(at, at + 1) for at, _ in found[_Agreement.NOTHING])
+        if replica.replica.own and not different and not any(inside):
+            return Proof(0, log.queue.start, None)  # the log has no record of this file left; other files may prove it
         raise Refused(
             _no_proof(log, replica, different), Text("give another node of the same group, or a copy of this store")
         )
@@ -109,7 +104,7 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     after = next((start for start, _ in different if start >= until), None)
     if after is None:  # after a divergence, few records of the two logs start at the same offset
         rest = (span for span in found[_Agreement.NOTHING] if span[0] >= until)
-        after = next((span[0] for span in rest if _inside(replica, log.body_offset, span)), None)
+        after = next((span[0] for span in rest if replica.has_sound(span[0], span[0] + 1)), None)
     if after is None:
         return Proof(len(equal), until, None)
     for span in records_between(log, until, after):
@@ -121,15 +116,15 @@ def prove(log: LogResult, replica: Replica, places: Sequence[Place], wanted: Cal
     return Proof(len(equal), until, after)
 
 
-def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
+def _refuse_other_sizes(log: LogResult, replica: ReplicaLog) -> None:
     """Refuse a replica with other file sizes, in which records cross a border of files.
 
     A log never has a record across a border, so messages after the first border have other offsets. If no record
     crosses, as in a copy with joined files, the addresses are the same.
     Errors: Refused.
     """
-    theirs = replica.log(log.body_offset)
-    if theirs is None or theirs.file_size == log.queue.file_size:
+    theirs = replica.queue
+    if theirs.file_size == log.queue.file_size:
         return
     small, large = sorted((theirs.file_size, log.queue.file_size))
     low, high = max(theirs.start, log.queue.start), min(theirs.stop, log.wrote)
@@ -151,13 +146,13 @@ def _refuse_other_sizes(log: LogResult, replica: Replica) -> None:
             )
 
 
-def _crossed_there(log: LogResult, replica: Replica, border: int) -> bool:
+def _crossed_there(log: LogResult, replica: ReplicaLog, border: int) -> bool:
     """Return whether a record of the replica crosses an offset."""
-    runs = overlapping(replica.sound(log.body_offset, [(border, border + 1)]), border, border + 1)
-    return bool(runs) and runs[0][0] < border and not replica.sound_record(log.body_offset, border)
+    runs = overlapping(replica.sound([(border, border + 1)]), border, border + 1)
+    return bool(runs) and runs[0][0] < border and not replica.sound_record(border)
 
 
-def _crossed_here(log: LogResult, _: Replica, border: int) -> bool:
+def _crossed_here(log: LogResult, _: ReplicaLog, border: int) -> bool:
     """Return whether a record of the log crosses an offset."""
     run = log.tiling.find(border)
     if run is None or run.kind is not Kind.RECORDS or run.start == border:
@@ -165,7 +160,7 @@ def _crossed_here(log: LogResult, _: Replica, border: int) -> bool:
     return next((start for start, _ in first_after(log, border)), -1) != border
 
 
-def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> str:
+def _no_proof(log: LogResult, replica: ReplicaLog, different: Sequence[Span]) -> str:
     name = log.queue.name
     if different:
         at = different[0][0]
@@ -175,13 +170,10 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
             name=name,
             at=at,
         )
-    theirs = replica.log(log.body_offset)
-    if theirs is None:
-        return Text("{replica} is not a replica: it has no {name}", replica=replica.name, name=name)
     ranges = Text(
         "offsets {their_start:,} to {their_stop:,}, this store {start:,} to {stop:,}",
-        their_start=theirs.start,
-        their_stop=theirs.stop,
+        their_start=replica.queue.start,
+        their_stop=replica.queue.stop,
         start=log.queue.start,
         stop=log.queue.stop,
     )
@@ -193,17 +185,12 @@ def _no_proof(log: LogResult, replica: Replica, different: Sequence[Span]) -> st
     )
 
 
-def _agreement(log: LogResult, replica: Replica, span: Span) -> _Agreement:
+def _agreement(log: LogResult, replica: ReplicaLog, span: Span) -> _Agreement:
     start, stop = span
     own = log.queue.pread(stop - start, start)
-    if len(own) == stop - start and own == replica.bytes_at(log.body_offset, start, stop):
+    if len(own) == stop - start and own == replica.bytes_at(start, stop):
         return _Agreement.EQUAL
-    return _Agreement.DIFFERENT if replica.sound_record(log.body_offset, start) else _Agreement.NOTHING
-
-
-def _inside(replica: Replica, body_offset: int, span: Span) -> bool:
-    """Return whether a record starts within the replica's good records."""
-    return bool(overlapping(replica.sound(body_offset, [span]), span[0], span[0] + 1))
+    return _Agreement.DIFFERENT if replica.sound_record(start) else _Agreement.NOTHING
 
 
 def _samples(log: LogResult) -> Iterator[Span]:
@@ -220,7 +207,7 @@ _MOST = 1 << 20  # bytes of an epoch file
 _KEY = 16  # bytes; a shorter key may be one that a producer chose, which is not unique
 
 
-def proved_until(store: Store, verified: Verified, replica: Replica, place: Place) -> int:
+def proved_until(store: Store, verified: Verified, replica: ReplicaLog, place: Place) -> int:
     """Return the offset up to which a replica's records in a place are proved; the place's start if none is."""
     found = [(span, m) for span, m in _records(replica, place) if span[1] <= place.stop]
     if not found:
@@ -234,13 +221,12 @@ def proved_until(store: Store, verified: Verified, replica: Replica, place: Plac
     return max((stop for (_, stop), _ in found if stop <= end), default=place.start)
 
 
-def _records(replica: Replica, place: Place) -> Iterator[tuple[Span, Message]]:
+def _records(replica: ReplicaLog, place: Place) -> Iterator[tuple[Span, Message]]:
     """Yield the replica's sound records in a place."""
     body_offset, at = place.log.body_offset, place.start
-    queue = replica.log(body_offset)
-    runs = within(overlapping(replica.sound(body_offset, [place.span]), *place.span), *place.span)
-    while queue is not None and runs and at < runs[-1][1]:
-        message = message_at(queue, at + body_offset) if replica.sound_record(body_offset, at) else None
+    runs = within(overlapping(replica.sound([place.span]), *place.span), *place.span)
+    while runs and at < runs[-1][1]:
+        message = replica.sound_record(at)
         if message is None:
             at = next((start for start, _ in runs if start > at), place.stop)
             continue
@@ -275,17 +261,17 @@ def unique_key_hash(message: Message) -> int | None:
     return index.key_hash(index.key_text(message.topic_text, key)) if key else None
 
 
-def key_remains(replica: Replica, place: Place) -> bool:
+def key_remains(replica: ReplicaLog, place: Place) -> bool:
     """Return whether damaged bytes of this store still have the unique key of a replica's record, at its offset."""
     for (start, stop), message in _records(replica, place):
         key = properties.parse_properties(message.properties).get(properties.UNIQ_KEY, "").encode()
-        at = start + replica.bytes_at(place.log.body_offset, start, stop).rfind(key)
+        at = start + replica.bytes_at(start, stop).rfind(key)
         if len(key) >= _KEY and place.log.queue.pread(len(key), at) == key:
             return True
     return False
 
 
-def common_epoch_end(store: Store, replica: Replica) -> int:
+def common_epoch_end(store: Store, replica: ReplicaLog) -> int:
     """Return the offset up to which both nodes have the last common epoch; 0 without one.
 
     Source: EpochFileCache#findConsistentPoint (RocketMQ 5.4.0)
@@ -306,13 +292,13 @@ def _epochs(store: Store) -> tuple[EpochEntry, ...]:
     return () if found.faults else found.entries
 
 
-def same_entry(replica: Replica, start: int, unit: Mapping[str, int]) -> bool:
+def same_entry(replica: ReplicaLog, start: int, unit: Mapping[str, int]) -> bool:
     """Return whether a replica's entry at a global offset is the one of a unit of this store's DLedger index."""
-    theirs = dledger.ENTRY.parse(replica.bytes_at(dledger.ENTRY.size, start, start + dledger.ENTRY.size))
+    theirs = dledger.ENTRY.parse(replica.bytes_at(start, start + dledger.ENTRY.size))
     return all(theirs[name] == unit[name] for name in ("pos", "size", "index", "term"))
 
 
-def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:
+def _by_term(replica: ReplicaLog, place: Place, found: list[Span]) -> int:
     """Return the end of the replica's last entry with the term of this store's next two entries.
 
     Two entries are compared, because the term of one may be damaged.
@@ -320,7 +306,7 @@ def _by_term(replica: Replica, place: Place, found: list[Span]) -> int:
     size = dledger.ENTRY.size
     after = first_after(place.log, place.stop)
     terms = {_term(place.log.queue.pread(size, start)) for start, _ in after[:2]}
-    same = [stop for start, stop in found if {_term(replica.bytes_at(size, start, start + size))} == terms]
+    same = [stop for start, stop in found if {_term(replica.bytes_at(start, start + size))} == terms]
     return max(same, default=place.start)
 
 
@@ -343,7 +329,7 @@ class LostEnd:
     supported: bool = False
 
 
-def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: Place) -> LostEnd:
+def compare_lost_end(store: Store, verified: Verified, replica: ReplicaLog, place: Place) -> LostEnd:
     """Compare a place, usually the end of a log, which no record of the log follows, with a replica's records."""
     body_offset = place.log.body_offset
     keys = indexed_keys(verified, place)
@@ -352,9 +338,9 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
     by_key, by_unit = LostEnd(place.start), LostEnd(place.start)
     for at in sorted({*keys, *units, *entries}):
         start = at - body_offset
-        if not place.start <= start < place.stop or not _has(replica, body_offset, start, start + 1):
+        if not place.start <= start < place.stop or not replica.has_sound(start, start + 1):
             continue
-        message = _record(replica, body_offset, start)
+        message = replica.sound_record(start)
         stop = start + body_offset + message.size if message is not None else start
         proved = _proved(replica, message, start, keys.get(at, set()), entries.get(at))
         agrees = proved if proved is not None else _fits(message, units.get(at))
@@ -362,10 +348,8 @@ def compare_lost_end(store: Store, verified: Verified, replica: Replica, place: 
             _note(by_key, start, stop, agrees=proved)
         if agrees is not None:
             _note(by_unit, start, stop, agrees=agrees)
-    found = [
-        at for at in (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place)) if at is not None
-    ]
-    first = min(found, default=None)
+    differs = (by_key.diverges_at, by_unit.diverges_at, _other_epoch(store, replica, place))
+    first = min((at for at in differs if at is not None), default=None)
     fits = by_unit.agreed
     in_epoch = common_epoch_end(store, replica) > place.start
     supported = fits > place.start or in_epoch or key_remains(replica, place)
@@ -380,7 +364,7 @@ def _note(end: LostEnd, start: int, stop: int, *, agrees: bool) -> None:
 
 
 def _proved(
-    replica: Replica, message: Message | None, start: int, keys: set[int], entry: dict[str, int] | None
+    replica: ReplicaLog, message: Message | None, start: int, keys: set[int], entry: dict[str, int] | None
 ) -> bool | None:
     """Return whether index and DLedger's index have this record or another one; None if they do not tell."""
     if message is None:
@@ -400,25 +384,11 @@ def _fits(message: Message | None, unit: Expected | None) -> bool | None:
     return theirs == slot.key and unit.size in (None, message.size)
 
 
-def _record(replica: Replica, body_offset: int, start: int) -> Message | None:
-    queue = replica.log(body_offset)
-    return (
-        message_at(queue, start + body_offset)
-        if queue is not None and replica.sound_record(body_offset, start)
-        else None
-    )
-
-
-def _has(replica: Replica, body_offset: int, low: int, high: int) -> bool:
-    """Return whether a replica has good records in a range."""
-    return bool(overlapping(replica.sound(body_offset, [(low, high)]), low, high))
-
-
-def _other_epoch(store: Store, replica: Replica, place: Place) -> int | None:
+def _other_epoch(store: Store, replica: ReplicaLog, place: Place) -> int | None:
     """Return where the common epochs end, if this store's log continued there, in an epoch of its own."""
     end = common_epoch_end(store, replica)
     dirty = [run.stop for run in place.log.tiling.tail() if run.kind is Kind.DIRTY]
     reached = max([place.lost_until, *dirty])
     if not place.start <= end < min(reached, place.stop):
         return None
-    return end if _has(replica, place.log.body_offset, end, place.stop) else None
+    return end if replica.has_sound(end, place.stop) else None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from rmqstore.checks.beside.dledger import committed_end, committed_index
@@ -26,9 +27,9 @@ from rmqstore.files.config import batch_topics
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, message_at
 from rmqstore.files.recognise import kind_of_file
-from rmqstore.files.store import DLedgerFiles, Store, StoreKind, open_store
+from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.formats import dledger
-from rmqstore.formats.message import BLANK_SIZE, Fault, build_blank, check_message, record_crc
+from rmqstore.formats.message import BLANK_SIZE, Fault, Message, build_blank, check_message, fits_record_crc
 from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, without
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -36,7 +37,7 @@ from rmqstore.scan.workers import jobs_or_default
 from rmqstore.texts import Text
 
 
-@dataclass(slots=True)
+@dataclass
 class Witnesses:
     """What the pass over some log files of a replica found, by global offset of the record (in DLedger of the message).
 
@@ -49,7 +50,6 @@ class Witnesses:
     entries: dict[int, Contradicted] = field(default_factory=dict)
     units: dict[int, Finding] = field(default_factory=dict)
     text: set[int] = field(default_factory=set)
-    _spans: list[Span] | None = None
 
     @classmethod
     def of(cls, result: LogResult, catalog: IndexCatalog | None, findings: Sequence[Finding]) -> Witnesses:
@@ -63,17 +63,11 @@ class Witnesses:
                 out.text.add(finding.offset + result.body_offset)
         return out
 
-    @property
+    @cached_property
     def spans(self) -> list[Span]:
         """The ranges of all records with damaged properties."""
-        if self._spans is None:
-            body_offset, found = self.result.body_offset, []
-            for at in (*self.entries, *self.units, *self.text):
-                message = message_at(self.result.queue, at)
-                if message is not None:
-                    found.append((at - body_offset, at + message.size))
-            self._spans = joined(found)
-        return self._spans
+        found = ((at, message_at(self.result.queue, at)) for at in (*self.entries, *self.units, *self.text))
+        return joined((at - self.result.body_offset, at + one.size) for at, one in found if one is not None)
 
     def confirm_keys(self, at: int) -> bool:
         """Return whether the index has entries for a record, and they fit its keys."""
@@ -95,6 +89,7 @@ def has_unit(result: LogResult, topic: str, queue_id: int, queue_offset: int) ->
 _LEADS = (0, dledger.ENTRY.size)
 _LAST_FILES = 3
 _SMALL = 8 << 30  # bytes of log that are quickly read
+_END = 1 << 62  # offset beyond every log
 
 
 @dataclass(slots=True)
@@ -106,37 +101,66 @@ class Replica:
     jobs: int | None = None
     max_rate: int = 0
     own: bool = False
-    _read: dict[int, dict[frozenset[int], Witnesses]] = field(default_factory=dict)  # by lead, then starts of files
-    _sound: dict[int, list[Span]] = field(default_factory=dict)
+    _logs: dict[int, ReplicaLog | None] = field(default_factory=dict)
     _index: IndexCatalog | None = None
 
-    def log(self, body_offset: int) -> MappedFileQueue | None:
+    def log(self, body_offset: int) -> ReplicaLog | None:
         """Return its commitlog (`body_offset` 0) or its DLedger data (48); None if it has no file of that log."""
-        return log_of(self.store, body_offset)
+        if body_offset not in self._logs:
+            queue = log_of(self.store, body_offset)
+            self._logs[body_offset] = ReplicaLog(self, queue, body_offset) if queue is not None else None
+        return self._logs[body_offset]
 
-    def bytes_at(self, body_offset: int, start: int, stop: int) -> bytes:
-        """Read bytes [start, stop) of a log (global offsets); fewer if a file ends early or is missing."""
-        queue = self.log(body_offset)
-        return queue.pread(stop - start, start) if queue is not None else b""
+    def index(self, *, live: bool) -> IndexCatalog | None:
+        """Return its index, which is read once."""
+        if self._index is None and self.store.index_files:
+            self._index = check_index(self.store, Findings(keep=0), live=live)
+        return self._index
 
-    def sound_record(self, body_offset: int, start: int) -> bool:
-        """Return whether a record (in DLedger an entry) with this offset and sound CRCs starts at a global offset."""
-        queue = self.log(body_offset)
-        message = message_at(queue, start + body_offset) if queue is not None else None
-        if queue is None or message is None or check_message(message, start + body_offset) is not Fault.NONE:
+    @property
+    def damaged(self) -> bool:
+        """Return whether its own log is damaged before its end; False for a log too large to read only for a hint."""
+        if sum(queue.bytes_on_disk for queue in _logs(self.store)) > _SMALL:
             return False
-        raw = queue.pread(body_offset + message.size, start)
-        stored, computed = record_crc(raw, body_offset, message.size)
-        if stored not in (None, computed):
-            return False
-        if not body_offset:
-            return True
-        entry = dledger.ENTRY.parse(raw)
-        return (entry["magic"], entry["pos"], entry["size"]) == (dledger.MAGIC, start, body_offset + message.size)
+        read = (log.witnesses([(0, _END)]) for lead in _LEADS if (log := self.log(lead)) is not None)
+        results = [found.result for found in read if found is not None]
+        bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
+        return any(run.kind in bad and run.start < result.wrote for result in results for run in result.tiling)
 
-    def sound(self, body_offset: int, wanted: Sequence[Span]) -> list[Span]:
+
+class ReplicaLog:
+    """A log of a replica, of the same kind as the one that it is compared with. Offsets are global."""
+
+    def __init__(self, replica: Replica, queue: MappedFileQueue, body_offset: int) -> None:
+        self.replica = replica
+        self.name, self.store = replica.name, replica.store
+        self.queue = queue
+        self.body_offset = body_offset
+        self._read: dict[frozenset[int], Witnesses] = {}  # by starts of files
+        self._sound: dict[int, list[Span]] = {}
+
+    def bytes_at(self, start: int, stop: int) -> bytes:
+        """Read bytes [start, stop); fewer if a file ends early or is missing."""
+        return self.queue.pread(stop - start, start)
+
+    def sound_record(self, start: int) -> Message | None:
+        """Return the message of the record (in DLedger of the entry) at an offset; None unless it is sound."""
+        at = start + self.body_offset
+        message = message_at(self.queue, at)
+        if message is None or check_message(message, at) is not Fault.NONE:
+            return None
+        raw = self.bytes_at(start, at + message.size)
+        if not fits_record_crc(raw, self.body_offset):
+            return None
+        if self.body_offset:
+            entry = dledger.ENTRY.parse(raw)
+            if (entry["magic"], entry["pos"], entry["size"]) != (dledger.MAGIC, start, len(raw)):
+                return None
+        return message
+
+    def sound(self, wanted: Sequence[Span]) -> list[Span]:
         """Return runs of good records in the files with the wanted bytes, without fillers of earlier repairs."""
-        found = self.witnesses(body_offset, wanted)
+        found = self.witnesses(wanted)
         if found is None:
             return []
         result = found.result
@@ -145,88 +169,70 @@ class Replica:
             self._sound[id(result)] = without(runs, filler_spans(self.store, result))
         return self._sound[id(result)]
 
-    def doubtful(self, body_offset: int, span: Span) -> bool:
+    def has_sound(self, low: int, high: int) -> bool:
+        """Return whether good records are in a range."""
+        return bool(overlapping(self.sound([(low, high)]), low, high))
+
+    def doubtful(self, span: Span) -> bool:
         """Return whether a range meets a record whose properties its own queues or index contradict."""
-        found = self.witnesses(body_offset, [span])
+        found = self.witnesses([span])
         return found is not None and meets(span, found.spans)
 
-    def end(self, body_offset: int, since: int) -> int:
-        """Return the end of its log, at least `since`."""
-        found = self.witnesses(body_offset, [(since, 1 << 62)])
+    def end(self, since: int) -> int:
+        """Return the end of the log, at least `since`."""
+        found = self.witnesses([(since, _END)])
         return since if found is None else max(found.result.wrote, since)
 
-    def committed_end(self, body_offset: int, since: int) -> int:
-        """Return the end of its log, at least `since`; in DLedger data, of the entries known to be committed."""
-        found = self.witnesses(body_offset, [(since, 1 << 62)])
-        if found is None or not body_offset or self.store.dledger is None:
-            return self.end(body_offset, since)
-        committed = self._committed(self.store.dledger, found.result) or since
-        return max(min(found.result.wrote, committed), since)
+    def committed_end(self, since: int) -> int:
+        """Return the end of the log, at least `since`; in DLedger data, of the entries known to be committed."""
+        found, group = self.witnesses([(since, _END)]), self.store.dledger
+        if found is None or not self.body_offset or group is None:
+            return self.end(since)
+        result, index = found.result, committed_index(group)
+        if index is not None and index >= result.entries.last_index:  # the last committed one may be lost after it
+            return max(result.wrote, since)
+        return max(min(result.wrote, committed_end(group, result.tiling) or since), since)
 
-    @staticmethod
-    def _committed(group: DLedgerFiles, result: LogResult) -> int | None:
-        """Return the end of the committed entries: the end of the log if the last committed one is lost after it."""
-        index = committed_index(group)
-        if index is not None and index >= result.entries.last_index:
-            return result.wrote
-        return committed_end(group, result.tiling)
-
-    def last_sound(self, body_offset: int, before: int) -> int:
-        """Return the end of the last good record in its last files that start before an offset; `before` if none is."""
-        queue = self.log(body_offset)
-        files = [f for f in queue.files if f.start < before] if queue is not None else []
+    def last_sound(self, before: int) -> int:
+        """Return the end of the last good record in the last files that start before an offset; `before` if none is."""
+        files = [f for f in self.queue.files if f.start < before]
         for file in files[: -_LAST_FILES - 1 : -1]:  # a broker creates files ahead
-            if runs := overlapping(self.sound(body_offset, [(file.start, file.stop)]), file.start, file.stop):
+            if runs := overlapping(self.sound([(file.start, file.stop)]), file.start, file.stop):
                 return runs[-1][1]
         return before
 
-    @property
-    def damaged(self) -> bool:
-        """Return whether its own log is damaged before its end; False for a log too large to read only for a hint."""
-        if sum(queue.bytes_on_disk for queue in _logs(self.store)) > _SMALL:
-            return False
-        read = [self.witnesses(body_offset, [(0, 1 << 62)]) for body_offset in _LEADS]
-        results = [found.result for found in read if found is not None]
-        bad = (Kind.DIRTY, Kind.ZERO, Kind.HOLE)
-        return any(run.kind in bad and run.start < result.wrote for result in results for run in result.tiling)
-
-    def witnesses(self, body_offset: int, wanted: Sequence[Span]) -> Witnesses | None:
+    def witnesses(self, wanted: Sequence[Span]) -> Witnesses | None:
         """Read the files with the wanted bytes, and perhaps others; None if it has no such file."""
-        queue = self.log(body_offset)
-        if queue is None:
-            return None
         wanted = joined(wanted)
-        files = [f for f in queue.files if overlapping(wanted, f.start, f.stop)]
-        known = self._read.setdefault(body_offset, {})
+        files = [f for f in self.queue.files if overlapping(wanted, f.start, f.stop)]
         starts = frozenset(f.start for f in files)
-        read = next((found for have, found in known.items() if starts <= have), None)
+        read = next((found for have, found in self._read.items() if starts <= have), None)
         if read is None and files:
-            read = known[starts] = self._pass(queue, body_offset, files)
+            read = self._read[starts] = self._pass(files)
         return read
 
-    def _pass(self, queue: MappedFileQueue, body_offset: int, files: Sequence[MappedFile]) -> Witnesses:
-        """Read some of its files, without those that a broker deletes meanwhile."""
-        store, live = self.store, self.store.is_live()
-        if self._index is None and store.index_files:
-            self._index = check_index(store, Findings(keep=0), live=live)
+    def _pass(self, files: Sequence[MappedFile]) -> Witnesses:
+        """Read some of the files, without those that a broker deletes meanwhile."""
+        store, queue, live = self.store, self.queue, self.store.is_live()
+        index = self.replica.index(live=live)
         passing = PassOptions(
             store.path,
             tuple(sorted(store.config.given.items())),
-            ScanOptions(drop_cache=True, max_rate=self.max_rate),
+            ScanOptions(drop_cache=True, max_rate=self.replica.max_rate),
             crosscheck=_has_units(store, live=live),
             files=store.files,
             live=live,
             batch_topics=batch_topics(store, None),
             levels=delay_levels(store),
-            index=self._index,
+            index=index,
         )
         while True:
             part = MappedFileQueue(queue.name, queue.directories, queue.file_size, files)
-            work = PassWork(jobs_or_default(self.jobs, part.bytes_on_disk))
+            work = PassWork(jobs_or_default(self.replica.jobs, part.bytes_on_disk))
             findings = Findings()
             try:
-                result = read_log(part, passing, findings, body_offset=body_offset, work=work)
-                return Witnesses.of(result, self._index, findings.listed)
+                result = read_log(part, passing, findings, body_offset=self.body_offset, work=work)
+                return Witnesses.of(result, index, findings.listed)
             except FileNotFoundError:
                 left = [f for f in files if f.files.exists(f.path)]
                 if len(left) < len(files):
@@ -246,9 +252,9 @@ def _has_units(store: Store, *, live: bool) -> bool:
     return not live and open_rocksdb(store, Report(str(store.path), store.kind.value, Findings(keep=0))).queues
 
 
-def closes_file(queue: MappedFileQueue | None, body_offset: int, at: int, stop: int) -> bool:
+def closes_file(queue: MappedFileQueue, body_offset: int, at: int, stop: int) -> bool:
     """Return whether the bytes from `at` to `stop`, the end of a file of a log, are a valid BLANK."""
-    if queue is None or stop - at < BLANK_SIZE:
+    if stop - at < BLANK_SIZE:
         return stop == at
     wanted = dledger.build_blank(stop - at) if body_offset else build_blank(stop - at)
     return queue.pread(BLANK_SIZE, at) == wanted[:BLANK_SIZE]

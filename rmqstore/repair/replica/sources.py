@@ -27,7 +27,7 @@ from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, records_between, within, without
-from rmqstore.repair.replica.replica import Replica, Witnesses, closes_file, filler_spans, has_unit
+from rmqstore.repair.replica.replica import ReplicaLog, Witnesses, closes_file, filler_spans, has_unit
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.loss import last_named
 from rmqstore.scan.tiling import Kind, Run
@@ -82,7 +82,7 @@ OUTVOTED = "outvoted"
 
 
 def find_places(
-    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], heal_options: HealOptions
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[ReplicaLog], heal_options: HealOptions
 ) -> list[Place]:
     """Find all places of one log of a store, in address order."""
     end = log.wrote if log is verified.logs.results[-1] else log.tiling.stop  # DLedger continues a legacy log
@@ -116,7 +116,7 @@ def _merged(places: Iterable[Place]) -> list[Place]:
     return out
 
 
-def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+def _outvoted(log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]:
     """Yield records that differ from the same good record of at least two, and of all, replicas that have one."""
     if len(replicas) < 2:
         return
@@ -125,27 +125,22 @@ def _outvoted(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
             continue
         differing = list(_differing(log, replicas, run))
         for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
-            theirs = _theirs(log, replicas, (start, stop)) if meets((start, stop), differing) else []
+            theirs = _theirs(replicas, (start, stop)) if meets((start, stop), differing) else []
             if len(theirs) > 1 and len(set(theirs)) == 1 and log.queue.pread(stop - start, start) != theirs[0]:
                 yield Place(log, start, stop, OUTVOTED)
 
 
-def _theirs(log: LogResult, replicas: Sequence[Replica], span: Span) -> list[bytes]:
+def _theirs(replicas: Sequence[ReplicaLog], span: Span) -> list[bytes]:
     """Return the bytes of a span in all replicas with a sound record at its start that nothing there contradicts."""
-    body_offset = log.body_offset
-    return [
-        r.bytes_at(body_offset, *span)
-        for r in replicas
-        if r.sound_record(body_offset, span[0]) and not r.doubtful(body_offset, span)
-    ]
+    return [r.bytes_at(*span) for r in replicas if r.sound_record(span[0]) and not r.doubtful(span)]
 
 
-def _differing(log: LogResult, replicas: Sequence[Replica], run: Run) -> Iterator[Span]:
+def _differing(log: LogResult, replicas: Sequence[ReplicaLog], run: Run) -> Iterator[Span]:
     """Yield blocks of a run of records that differ in a replica."""
     for low in range(run.start, run.stop, _BLOCK):
         high = min(low + _BLOCK, run.stop)
         own = log.queue.pread(high - low, low)
-        if any(r.bytes_at(log.body_offset, low, high) != own for r in replicas):
+        if any(r.bytes_at(low, high) != own for r in replicas):
             yield low, high
 
 
@@ -174,19 +169,19 @@ def _of_runs(log: LogResult, runs: Sequence[Run]) -> Iterator[Place]:
     yield Place(log, runs[max(first, 0)].start, stop, MISSING if whole else DAMAGE)
 
 
-def _between(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+def _between(verified: Verified, log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]:
     """Yield files missing between a legacy commitlog and DLedger's data: a replica tells to which log they belong."""
     legacy, entries = verified.legacy, verified.dledger
     if legacy is None or entries is None or not legacy.queue.files:
         return
     low, high = legacy.tiling.stop, entries.tiling.start
-    begins = [queue.start for r in replicas if (queue := r.log(entries.body_offset)) is not None]
+    begins = [data.queue.start for r in replicas if (data := r.replica.log(entries.body_offset)) is not None]
     border = max(low, min([high, *begins]))
     if log is entries and border < high:
         yield Place(log, border, high, MISSING)
     elif log is legacy and low < border:
         size = log.queue.file_size
-        end = max((r.end(log.body_offset, low) for r in replicas), default=low)
+        end = max((r.end(low) for r in replicas), default=low)
         if end > low:
             yield Place(log, low, min(-(-end // size) * size, border), MISSING)
 
@@ -200,14 +195,14 @@ def _with_blanks(log: LogResult, fillers: Sequence[Span]) -> list[Span]:
     return joined(out)
 
 
-def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+def _contradicted(verified: Verified, log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]:
     """Yield records with sound CRCs that contradict a witness of this store and differ from a replica's."""
     for at in sorted(_suspects(verified, log)):
         run = log.tiling.find(at)
         span = _record_at(log, at) if run is not None and run.kind is Kind.RECORDS else None
         if span is not None:
             own = log.queue.pread(span[1] - span[0], span[0])
-            if any(other != own for other in _theirs(log, replicas, span)):
+            if any(other != own for other in _theirs(replicas, span)):
                 yield Place(log, *span, DOUBT)
 
 
@@ -234,7 +229,7 @@ def _record_at(log: LogResult, at: int) -> Span | None:
 
 
 def _tail(
-    store: Store, verified: Verified, log: LogResult, replicas: Sequence[Replica], heal_options: HealOptions
+    store: Store, verified: Verified, log: LogResult, replicas: Sequence[ReplicaLog], heal_options: HealOptions
 ) -> Iterator[Place]:
     """Yield damage after the last good record, or all that a replica has there.
 
@@ -246,7 +241,7 @@ def _tail(
     known = any(n and PROBLEMS[code].points_after_log for code, n in verified.report.findings.counts.items())
     if not (dirty or known or heal_options.extend):
         return
-    ends = [(r.end if known else r.committed_end)(log.body_offset, log.wrote) for r in replicas]
+    ends = [(r.end if known else r.committed_end)(log.wrote) for r in replicas]
     end = max(ends, default=log.wrote)
     stop = end if known or heal_options.extend else min(end, max(dirty))
     if stop > log.wrote:
@@ -254,10 +249,10 @@ def _tail(
         yield Place(log, log.wrote, stop, TAIL, open_end=True, lost_until=named)
 
 
-def _front(log: LogResult, replicas: Sequence[Replica]) -> Iterator[Place]:
+def _front(log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]:
     """Yield the range of files that a replica has before the first one of the log."""
-    queues = [queue for r in replicas if (queue := r.log(log.body_offset)) is not None]
-    first = min((q.start for q in queues if q.start % log.queue.file_size == 0), default=log.queue.start)
+    begins = (r.queue.start for r in replicas)
+    first = min((start for start in begins if start % log.queue.file_size == 0), default=log.queue.start)
     if first < log.queue.start:
         yield Place(log, first, log.queue.start, MISSING)
 
@@ -276,7 +271,7 @@ class Taken:
     place: Place
     start: int
     stop: int
-    replica: Replica
+    replica: ReplicaLog
     good: bool = True
 
 
@@ -288,7 +283,7 @@ class Sources:
     notes: list[str] = field(default_factory=list)
 
 
-def find_sources(allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
+def find_sources(allowed: Mapping[Place, Sequence[ReplicaLog]]) -> Sources:
     """Find the bytes for each place in the replicas that are proved for it."""
     out = Sources()
     wanted: dict[int, list[Span]] = {}
@@ -301,11 +296,11 @@ def find_sources(allowed: Mapping[Place, Sequence[Replica]]) -> Sources:
     return out
 
 
-def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out: Sources) -> None:
+def _take(place: Place, replicas: Sequence[ReplicaLog], wanted: Sequence[Span], out: Sources) -> None:
     taken: list[Taken] = []
     for low, high in place.pieces():
         covered: list[Span] = []
-        good: list[tuple[Replica, list[Span]]] = []
+        good: list[tuple[ReplicaLog, list[Span]]] = []
         for replica in replicas:
             found = _good(replica, place, low, high, wanted)
             if found is None:
@@ -319,8 +314,8 @@ def _take(place: Place, replicas: Sequence[Replica], wanted: Sequence[Span], out
                 )
                 return
             good.append((replica, found))
-        for replica, found in _doubtful_last(place, good, wanted):
-            at = _first_disagreement(place, replica, found, taken)
+        for replica, found in _doubtful_last(good, wanted):
+            at = _first_disagreement(replica, found, taken)
             if at is not None:
                 out.notes.append(Text("the replicas disagree at offset {at:,}: nothing is taken there", at=at))
                 return
@@ -352,15 +347,15 @@ def _is_blank_here(place: Place, gap: Span) -> bool:
 
 
 def _doubtful_last(
-    place: Place, good: Sequence[tuple[Replica, list[Span]]], wanted: Sequence[Span]
-) -> Iterator[tuple[Replica, list[Span]]]:
+    good: Sequence[tuple[ReplicaLog, list[Span]]], wanted: Sequence[Span]
+) -> Iterator[tuple[ReplicaLog, list[Span]]]:
     """Yield the good bytes of each replica: records that its own queues or index contradict come last.
 
     Such a record has a proved body, but damaged properties. It is left out if any replica has a better one.
     """
     better: list[Span] = []
     for replica, found in good:
-        read = replica.witnesses(place.log.body_offset, wanted)
+        read = replica.witnesses(wanted)
         clean = without(found, read.spans if read is not None else [])
         better = joined([*better, *clean])
         yield replica, clean
@@ -369,67 +364,64 @@ def _doubtful_last(
             yield replica, doubtful
 
 
-def _good(replica: Replica, place: Place, low: int, high: int, wanted: Sequence[Span]) -> list[Span] | None:
+def _good(replica: ReplicaLog, place: Place, low: int, high: int, wanted: Sequence[Span]) -> list[Span] | None:
     """Return runs of whole good records of a replica in [low, high); None if they do not fit the place.
 
     Records of the replica that extend beyond the place contradict the records of this store beside it.
     """
-    body_offset, size = place.log.body_offset, place.log.queue.file_size
+    size = place.log.queue.file_size
     border = (low // size + 1) * size
     out: list[Span] = []
-    for run in overlapping(replica.sound(body_offset, wanted), low, high):
-        begin, end = _records_in(replica, body_offset, run, low, high)
+    for run in overlapping(replica.sound(wanted), low, high):
+        begin, end = _records_in(replica, run, low, high)
         if begin < low or (end > high and not (place.open_end and end <= border)):
             return None
         out.append((begin, end))
     last = max((end for _, end in out), default=low)
-    if high == border and last < high and closes_file(replica.log(body_offset), body_offset, last, high):
+    if high == border and last < high and closes_file(replica.queue, replica.body_offset, last, high):
         out = joined([*out, (last, high)])
     return within(out, low, border)
 
 
-def _records_in(replica: Replica, body_offset: int, run: Span, low: int, high: int) -> Span:
+def _records_in(replica: ReplicaLog, run: Span, low: int, high: int) -> Span:
     """Return the range of a run's records that share a byte with [low, high)."""
     begin, end = run
-    if begin < low and replica.sound_record(body_offset, low):
+    if begin < low and replica.sound_record(low):
         begin = low
     if end > high:
-        end = (
-            high if replica.sound_record(body_offset, high) else _border_after(replica, body_offset, (begin, end), high)
-        )
+        end = high if replica.sound_record(high) else _border_after(replica, (begin, end), high)
     return begin, end
 
 
-def _border_after(replica: Replica, body_offset: int, run: Span, at: int) -> int:
+def _border_after(replica: ReplicaLog, run: Span, at: int) -> int:
     """Return the end of the record that contains the byte before `at`."""
-    queue, start = replica.log(body_offset), run[0]
-    while queue is not None and start < at:
-        message = message_at(queue, start + body_offset)
+    start = run[0]
+    while start < at:
+        message = message_at(replica.queue, start + replica.body_offset)
         if message is None:
             return run[1]
-        start += body_offset + message.size
+        start += replica.body_offset + message.size
     return start
 
 
-def _first_disagreement(place: Place, replica: Replica, found: Sequence[Span], taken: Sequence[Taken]) -> int | None:
+def _first_disagreement(replica: ReplicaLog, found: Sequence[Span], taken: Sequence[Taken]) -> int | None:
     """Return the first offset at which a replica's good bytes differ from those taken from others; None if none do."""
     for other in taken:
         for low, high in within(found, other.start, other.stop):
             for at in range(low, high, _BLOCK):
                 stop = min(at + _BLOCK, high)
-                mine = replica.bytes_at(place.log.body_offset, at, stop)
-                theirs = other.replica.bytes_at(place.log.body_offset, at, stop)
+                mine, theirs = replica.bytes_at(at, stop), other.replica.bytes_at(at, stop)
                 if mine != theirs:
                     return at + next((i for i, (x, y) in enumerate(zip(mine, theirs, strict=False)) if x != y), 0)
     return None
 
 
-def _raw(place: Place, gaps: Sequence[Span], replicas: Sequence[Replica]) -> list[Taken]:
+def _raw(place: Place, gaps: Sequence[Span], replicas: Sequence[ReplicaLog]) -> list[Taken]:
     """Take damaged bytes of the replicas for gaps where this store has no bytes at all."""
     out = []
     for low, high in gaps:
         for replica in replicas:
-            if len(replica.bytes_at(place.log.body_offset, low, high)) == high - low:
+            if len(replica.bytes_at(low, high)) == high - low:
                 out.append(Taken(place, low, high, replica, good=False))
                 break
     return out
@@ -488,9 +480,8 @@ class _Judge:
     def _taken_at(self, at: int) -> Witnesses | None:
         """Return the replica's source of the record at a global offset; None for any other record."""
         for taken in self.good:
-            body_offset = taken.place.log.body_offset
-            if taken.start <= at - body_offset < taken.stop:
-                return taken.replica.witnesses(body_offset, [(taken.start, taken.stop)])
+            if taken.start <= at - taken.replica.body_offset < taken.stop:
+                return taken.replica.witnesses([(taken.start, taken.stop)])
         return None
 
     def add_doubts(self) -> Iterator[int]:
@@ -498,7 +489,7 @@ class _Judge:
         known = {at for log in self.after.logs.results for at in log.index.contradicted}
         for taken in self.good:
             body_offset = taken.place.log.body_offset
-            read = taken.replica.witnesses(body_offset, [(taken.start, taken.stop)])
+            read = taken.replica.witnesses([(taken.start, taken.stop)])
             log = next(r for r in self.after.logs.results if r.body_offset == body_offset)
             if read is None or not overlapping(read.spans, taken.start, taken.stop):
                 continue

@@ -25,7 +25,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.logs import Name
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
@@ -48,16 +47,17 @@ from rmqstore.formats.message import (
     Message,
     body_crc,
     check_message,
+    fits_record_crc,
     parse_message,
     record_crc,
     set_record_crc,
     sound_host,
 )
 from rmqstore.formats.services import batch_extent
-from rmqstore.repair.repaired_log import can_have_queues
+from rmqstore.repair.repaired_log import can_exist
 from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot, key_of
 from rmqstore.repair.salvage.places import Around, carries_crc
-from rmqstore.scan.dispatch import BatchRow
+from rmqstore.scan.dispatch import BatchRow, Name
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
 
@@ -86,13 +86,12 @@ class Restored:
 class Kept:
     """A record that is kept because its original bytes are proved: as it is, or mended.
 
-    `fields` are the names of the corrected fields, none if the record is sound; `witnesses` what proves them;
-    `unproved` the reason if some bytes of the record remain unknown.
+    `fields` are the names of the corrected fields, none if the record is sound; `unproved` the reason if some bytes of
+    the record remain unknown.
     """
 
     record: bytes
     fields: tuple[str, ...] = ()
-    witnesses: tuple[str, ...] = ()
     unproved: str = ""
     restored: Restored | None = None
 
@@ -177,7 +176,7 @@ def unflip_body(raw: bytes, message: Message, *, accept_odds: bool = False) -> K
     record = flip_bits(raw, head + body_at, mask)
     if not _body_agrees(record, message, body_at):
         return None
-    return Kept(record, ("body",), (Text("body CRC"),), restored=restored(message, head + body_at, mask, odds, "body"))
+    return Kept(record, ("body",), restored=restored(message, head + body_at, mask, odds, "body"))
 
 
 def _explanations(
@@ -221,7 +220,7 @@ def unflip_beside_body(raw: bytes, message: Message, *, accept_odds: bool = Fals
         mended, _ = parse_message(record)
         if mended is not None and check_message(mended, message.physical_offset) is Fault.NONE:
             what = restored(mended, at, mask, odds, "record")
-            fits.append(Kept(record, changed_fields(raw, record), (Text("record CRC"),), restored=what))
+            fits.append(Kept(record, changed_fields(raw, record), restored=what))
     return fits[0] if len(fits) == 1 else None
 
 
@@ -230,8 +229,7 @@ def _body_agrees(record: bytes, damaged: Message, at: int) -> bool:
     message, fault = parse_message(record)
     if message is None or fault is not Fault.NONE or body_crc(message.body) != message.body_crc:
         return False
-    stored, computed = record_crc(record, 0, len(record))
-    if stored not in (None, computed):
+    if not fits_record_crc(record):
         return False
     try:
         if compression(message.sys_flag) is not None:
@@ -338,10 +336,8 @@ def mend_fields(raw: bytes, at: int, expected: Expected | None, around: Around) 
         readable = not message.sys_flag & ~_WRITTEN  # otherwise its other bits prove nothing
         put(out, "sys_flag", _sound_flag(message, expected) if readable else provable_flag(message))
         record = sound_ports(bytes(out))
-        stored, computed = record_crc(record, 0, len(record))
-        if stored in (None, computed) and not properties.property_faults(message.properties):
-            witnesses = (Text("body CRC"), *((Text("consume queue"),) if expected is not None else ()))
-            return Kept(record, changed_fields(raw, record), witnesses, "" if readable else UNPROVED)
+        if fits_record_crc(record) and not properties.property_faults(message.properties):
+            return Kept(record, changed_fields(raw, record), "" if readable else UNPROVED)
     return None
 
 
@@ -367,7 +363,7 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
     sound = sound_ports(raw)
     stored, computed = record_crc(sound, 0, len(sound))
     if stored == computed:
-        found: Kept | None = Kept(sound, changed_fields(raw, sound), (Text("record CRC"),))
+        found: Kept | None = Kept(sound, changed_fields(raw, sound))
     else:
         found = unflip_beside_body(sound, message, accept_odds=accept_odds)
     mended = parse_message(found.record)[0] if found is not None else None
@@ -378,7 +374,7 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
     if expected is None or not _agrees(message, at, expected) or properties.property_faults(message.properties):
         return None
     unproved = Text("the damage besides its CRC cannot be identified")
-    return Kept(set_record_crc(sound), (), (Text("consume queue"),), unproved)
+    return Kept(set_record_crc(sound), unproved=unproved)
 
 
 def _candidates(raw: bytes, at: int, expected: Expected | None) -> Iterator[bytes]:
@@ -690,7 +686,7 @@ def _mend_by_unit(store: Store, raw: bytes, message: Message, name: Name, at: in
             what, new = "INNER_NUM", _with_number(raw, message, properties.INNER_NUM, own[1].count, unit.count)
     if new is None or _unit_of(store, new) != (name, unit):
         return None
-    return Kept(new, (what,), (Text("consume queue"),))
+    return Kept(new, (what,))
 
 
 def _unit_of(store: Store, raw: bytes) -> tuple[Name, BatchRow] | None:
@@ -731,7 +727,7 @@ def _joins(before: BatchRow | None, one: BatchRow, after: BatchRow | None) -> bo
 
 def _has_unit(store: Store, name: Name, offset: int) -> bool:
     """Return whether a queue has a unit for the record at a global offset."""
-    if not can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1]):
+    if not can_exist(name):
         return False
     chunks = unit_chunks(store.consume_queue(*name, QueueKind.BATCH).queue, _UNIT)
     return any(np.any((c.units["commitlog_offset"] == offset) & (c.units["size"] != 0)) for c in chunks)

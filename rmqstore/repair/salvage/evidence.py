@@ -1,12 +1,9 @@
-"""The evidence table: what each witness says about the places where the log is damaged. Filled once per recovery.
+"""The evidence: what each witness says about the places where the log is damaged. Read once per recovery.
 
-A row is (place, field, value, witness). A place is either the start of one record, to which a consume queue unit
-points, or the range between two good messages of a queue, in which a gap in the queue offsets or the progress of a
-consumer shows that messages are missing. Two kinds of witnesses are not rows, because they are read where they are
-needed: index entries, of which there may be millions (`Evidence.indexed`), and header and checksums of a damaged
-record, which test candidates.
-
-A new witness adds rows in `Evidence.rows`; `Evidence.about` and the solver need no change.
+A place is either the start of one record, to which a consume queue unit points (`Evidence.units`), or the range between
+two good messages of a queue, in which a gap in the queue offsets (`missed`) or the progress of a consumer (`consumed`)
+shows that messages are missing. Two kinds of witnesses are read where they are needed: index entries, of which there
+may be millions (`Evidence.indexed`), and header and checksums of a damaged record, which test candidates.
 """
 
 from __future__ import annotations
@@ -18,13 +15,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.checks.log.logs import Logs, Name
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
@@ -38,6 +34,7 @@ from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.scan.dispatch import Name
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
@@ -94,21 +91,18 @@ class Expected:
 
 
 @dataclass(frozen=True, slots=True)
-class Testimony:
-    """What one witness says about one field at one place.
+class MissedOffsets:
+    """Queue offsets of lost messages, which were between the records at two global offsets (-1: the log's start)."""
 
-    The record begins at `start` if `exact`, otherwise it is between the records at `start` and `stop` (global offsets).
-    """
-
+    topic: str
+    queue_id: int
+    numbers: range
     start: int
     stop: int
-    field: str
-    value: Any
-    witness: str
 
     @property
-    def exact(self) -> bool:
-        return self.start == self.stop
+    def name(self) -> Name:
+        return self.topic, self.queue_id
 
 
 def key_of(message: Message) -> tuple[str, int, int]:
@@ -210,10 +204,6 @@ def one_bit_apart(one: str, other: str) -> bool:
 
 _ROOMY = 256  # bytes that are enough for a visible filler
 _INDEX_CHUNK = 1 << 16  # index units
-SLOT, LIGHT_SLOT, SIZE, TIME = "slot", Text("light slot"), "size", "store timestamp"
-MISSED, CONSUMED = Text("missed queue offsets"), Text("consumed queue offsets")
-"""Fields of rows. A light slot is in a light message queue. MISSED are between two messages of a queue, CONSUMED after
-its last one."""
 
 _Gap = tuple[str, int, int, int]
 """Topic, queue id, and the global offsets of the records around a gap in the queue."""
@@ -255,7 +245,7 @@ class OffsetRanges:
 
 @dataclass(slots=True)
 class Known:
-    """What the table says about some spans.
+    """What the evidence says about some spans.
 
     `ranges` are the spans; `at` are the messages expected at global offsets, `between` messages without an exact place.
     `light` are messages to which only light message queues point, with a slot of these queues.
@@ -267,9 +257,14 @@ class Known:
     light: dict[int, Expected] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def slots(self) -> list[QueueSlot]:
+        """The slots of all messages: first of those with an exact place."""
+        return [*(expected.slot for expected in self.at.values()), *(slot for _, _, slot in self.between)]
+
 
 class Evidence:
-    """The evidence table of one store.
+    """The evidence in one store.
 
     `mends_end`: messages after the last good record of the log are kept where they are proved. `end` is the global
     offset where the log ends then; `solve.py` sets it. `corrected` are the slots (`QueueSlot.key`) of records whose
@@ -300,33 +295,20 @@ class Evidence:
         return queue_numbers(self.store.files, self.store.root)
 
     @cached_property
-    def rows(self) -> tuple[Testimony, ...]:
-        """Return all rows: units that point outside good records, gaps in the queue offsets, consumer progress."""
-        return (*self._unit_rows(), *self._queue_rows())
-
-    @cached_property
     def _outside(self) -> OffsetRanges:
         """Return all ranges of the logs without good records, and files that are missing between two logs."""
         runs = (run for log in self.logs.results for run in log.tiling if run.kind is not Kind.RECORDS)
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.logs.results))
         return OffsetRanges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
 
-    @cached_property
-    def _by_start(self) -> dict[int, list[Testimony]]:
-        out: dict[int, list[Testimony]] = {}
-        for row in self.rows:
-            if row.exact:
-                out.setdefault(row.start, []).append(row)
-        return out
-
     def about(self, spans: Sequence[tuple[int, int]]) -> Known:
-        """Return what the rows say about half-open spans of global offsets without a good record."""
+        """Return what is known about half-open spans of global offsets without a good record."""
         known = Known(OffsetRanges(spans))
         if not spans:
             return known
-        for offset in sorted(self._by_start):
+        for offset in sorted(self.units):
             if offset in known.ranges:
-                _merge(known, offset, self._by_start[offset])
+                _merge(known, offset, self.units[offset])
         self._add_gaps(known)
         self._assign_light(known)
         return known
@@ -336,10 +318,10 @@ class Evidence:
         ranges = known.ranges
         end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
         names = set(self.open_ends(known)).difference(without)
-        for row in self.rows if names else ():
-            if row.field != CONSUMED or row.value[:2] not in names:
+        for row in self.consumed if names else ():
+            if row.name not in names:
                 continue
-            topic, queue_id, read = row.value
+            topic, queue_id, read = row.topic, row.queue_id, row.numbers
             there = {n for *name, n in self.corrected if name == [topic, queue_id] and n in read}
             label, count = f"{topic}/{queue_id}", len(read) - len(there)  # `read` may be of garbage, and long
             if count > ranges.room(row.start, end):
@@ -388,9 +370,7 @@ class Evidence:
 
         All consume queues are missing, or all of a topic that has more of them than the log shows.
         """
-        found = {
-            topic for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for topic, _, _ in self.store.queue_directories(kind)
-        }
+        found = {topic for topic, _ in self.store.names_in_files()}
         if not found:
             return True
         numbers = self._queue_numbers
@@ -424,53 +404,59 @@ class Evidence:
         gap = next((g for g in part.gaps if g.before < offset < g.at), None)
         return range(gap.expected, gap.got) if gap is not None else range(0)
 
-    # --- rows of units --------------------------------------------------------------------------------------------
+    # --- units, and queue offsets without a message ---------------------------------------------------------------
 
-    def _unit_rows(self) -> Iterator[Testimony]:
+    @cached_property
+    def _from_units(self) -> tuple[dict[int, list[Expected]], list[MissedOffsets]]:
+        """Return `units`, and the queue offsets with damaged units between them."""
+        found: dict[int, list[Expected]] = {}
+        missing: list[MissedOffsets] = []
         logs, outside = self.logs, self._outside
         if not outside.starts:
-            return
+            return found, missing
         for files in self.simple_queues():
-            slot_field = LIGHT_SLOT if properties.is_lmq(files.topic) else SLOT
             units = list(_units_into(files, logs, outside))
             for number, offset, size, tags in units:
-                witness = Text("unit {label} {number}", label=files.label, number=number)
                 slot = QueueSlot(files.topic, files.queue_id, number, tags)
-                yield Testimony(offset, offset, slot_field, slot, witness)
-                yield Testimony(offset, offset, SIZE, size, witness)
-            if slot_field == SLOT:
-                yield from _between_units(files, logs, units)
-                yield from _before_units(files, logs, units)
+                found.setdefault(offset, []).append(Expected(slot, offset, size))
+            if not properties.is_lmq(files.topic):
+                missing += _between_units(files, logs, units)
+                missing += _before_units(files, logs, units)
         for files in self.store.consume_queues(QueueKind.BATCH):
-            yield from _batch_rows(files, outside)
+            for offset, expected in _batch_units(files, outside):
+                found.setdefault(offset, []).append(expected)
+        return found, missing
 
-    # --- queue offsets without a message --------------------------------------------------------------------------
+    @property
+    def units(self) -> dict[int, list[Expected]]:
+        """The messages to which units point outside good records, by global offset."""
+        return self._from_units[0]
 
-    def _queue_rows(self) -> Iterator[Testimony]:
-        logs = self.logs
-        for (topic, queue_id), part in sorted(logs.queues.items()):
-            if properties.is_lmq(topic):
-                continue  # it shares the records of other queues
+    @cached_property
+    def missed(self) -> list[MissedOffsets]:
+        """The queue offsets that a queue lacks before its last message; those between units have narrower ranges."""
+        logs, out = self.logs, list(self._from_units[1])
+        for (topic, queue_id), part in self._own_queues():
             holes = [(g.expected, g.got, g.before, g.at) for g in part.gaps]
             known = part.first_at in logs.misfiled.offsets or part.first_at in self.strangers
             if logs.min_offset == 0 and part.messages and not known:
                 holes.append((0, part.first, -1, part.first_at))
-            for expected, got, before, after in holes:
-                if expected < got:
-                    slots = (topic, queue_id, range(expected, got))
-                    yield Testimony(
-                        before, after, MISSED, slots, Text("gap in {topic}/{queue_id}", topic=topic, queue_id=queue_id)
-                    )
+            out += [MissedOffsets(topic, queue_id, range(a, b), *around) for a, b, *around in holes if a < b]
+        return out
+
+    @cached_property
+    def consumed(self) -> list[MissedOffsets]:
+        """The queue offsets after the last message of a queue that a consumer has read."""
+        out = []
+        for (topic, queue_id), part in self._own_queues():
             reached = self.progress.furthest(topic, queue_id)
             if reached > part.next:
-                slots = (topic, queue_id, range(part.next, reached))
-                yield Testimony(
-                    part.last_at,
-                    logs.wrote,
-                    CONSUMED,
-                    slots,
-                    Text("consumers of {topic}/{queue_id}", topic=topic, queue_id=queue_id),
-                )
+                out.append(MissedOffsets(topic, queue_id, range(part.next, reached), part.last_at, self.logs.wrote))
+        return out
+
+    def _own_queues(self) -> Iterator[tuple[Name, QueuePart]]:
+        """Yield the queues of the log without light message queues, which share the records of others."""
+        return (row for row in sorted(self.logs.queues.items()) if not properties.is_lmq(row[0][0]))
 
     def _add_gaps(self, known: Known) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
@@ -482,11 +468,9 @@ class Evidence:
             placed.setdefault(slot.name, set()).add(slot.queue_offset)
             for queue, number in slot.fan_out:
                 placed.setdefault((queue, 0), set()).add(number)
-        for row in self.rows:
-            if row.field != MISSED:
-                continue
-            topic, queue_id, numbers = row.value
-            have, room = placed.get((topic, queue_id), set()), known.ranges.room(row.start, row.stop)
+        for row in self.missed:
+            topic, queue_id, numbers = row.topic, row.queue_id, row.numbers
+            have, room = placed.get(row.name, set()), known.ranges.room(row.start, row.stop)
             if len(numbers) > room + (len(have) if row.start >= 0 else 0):
                 if room and row.start >= 0:
                     known.notes.append(
@@ -504,7 +488,7 @@ class Evidence:
                 slot = QueueSlot(topic, queue_id, number)
                 if number in have or slot.key in added or slot.key in elsewhere:
                     continue
-                added.add(slot.key)  # rows of units come first: their ranges are narrower
+                added.add(slot.key)
                 known.between.append((row.start, row.stop, slot))
 
     # --- light message queues -------------------------------------------------------------------------------------
@@ -645,23 +629,20 @@ def _of_message(unit: dict[str, int] | None) -> dict[str, int] | None:
     return unit if message else None
 
 
-def _merge(known: Known, offset: int, rows: Sequence[Testimony]) -> None:
+def _merge(known: Known, offset: int, units: Sequence[Expected]) -> None:
     """Add the message at one offset, which light message queues may share."""
-    own = [row for row in rows if row.field == SLOT]
-    light = tuple((row.value.topic, row.value.queue_offset) for row in rows if row.field == LIGHT_SLOT)
-    first = own[0] if own else rows[0]
-    values = {row.field: row.value for row in rows if row.witness == first.witness}
+    own = [one for one in units if not properties.is_lmq(one.slot.topic)]
+    light = tuple((one.slot.topic, one.slot.queue_offset) for one in units if properties.is_lmq(one.slot.topic))
     if len(own) > 1:
-        names = ", ".join(f"{row.value.topic}/{row.value.queue_id}" for row in own)
+        names = ", ".join(f"{one.slot.topic}/{one.slot.queue_id}" for one in own)
         known.notes.append(
             Text("several queues point to {offset:,} ({names}): the first one is used", offset=offset, names=names)
         )
-    slot: QueueSlot = first.value
     if own:
-        slot = replace(slot, fan_out=light)
-        known.at[offset] = Expected(slot, offset, values[SIZE], values.get(TIME))
+        known.at[offset] = replace(own[0], slot=replace(own[0].slot, fan_out=light))
     else:
-        known.light[offset] = Expected(QueueSlot("", 0, -1, slot.tags_code, 1, light), offset, values[SIZE])
+        slot = QueueSlot("", 0, -1, units[0].slot.tags_code, 1, light)
+        known.light[offset] = Expected(slot, offset, units[0].size)
 
 
 def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> Iterator[tuple[int, int, int, int]]:
@@ -692,7 +673,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> I
 
 def _between_units(
     files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]
-) -> Iterator[Testimony]:
+) -> Iterator[MissedOffsets]:
     """Yield lost queue offsets with a damaged unit: their messages were between those of the units on both sides.
 
     `units` are those that point into damage; units of good messages beside them also count.
@@ -713,19 +694,12 @@ def _between_units(
             if after - before == 1 or start >= stop:
                 continue
             for low, high in _without_message(part, before + 1, after):
-                slots = (files.topic, files.queue_id, range(low, high))
-                yield Testimony(
-                    start,
-                    stop,
-                    MISSED,
-                    slots,
-                    Text("units {label} {before} and {after}", label=files.label, before=before, after=after),
-                )
+                yield MissedOffsets(files.topic, files.queue_id, range(low, high), start, stop)
 
 
 def _before_units(
     files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]
-) -> Iterator[Testimony]:
+) -> Iterator[MissedOffsets]:
     """Yield the queue offsets before the first unit of a queue of which the log has no good message.
 
     `units` are those that point into damage. A queue begins at 0 in a log that begins at 0, unless a broker wrote
@@ -738,8 +712,7 @@ def _before_units(
     before = files.queue.unit(consumequeue.UNIT, first - 1) if first else None
     if first == 0 or (before is not None and consumequeue.is_pre_blank(before["commitlog_offset"], before["size"])):
         return
-    witness = Text("unit {label} {number}", label=files.label, number=first)
-    yield Testimony(-1, offset, MISSED, (files.topic, files.queue_id, range(first)), witness)
+    yield MissedOffsets(files.topic, files.queue_id, range(first), -1, offset)
 
 
 def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -752,18 +725,16 @@ def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[
             yield max(low, start), min(high, stop)
 
 
-def _batch_rows(files: ConsumeQueueFiles, ranges: OffsetRanges) -> Iterator[Testimony]:
+def _batch_units(files: ConsumeQueueFiles, ranges: OffsetRanges) -> Iterator[tuple[int, Expected]]:
+    """Yield the messages to which units of a BatchCQ point in the ranges, with their global offsets."""
+    names = ("commitlog_offset", "size", "tags_code", "store_timestamp", "base_offset", "batch_size")
     for chunk in unit_chunks(files.queue, consumequeue.BATCH_UNIT):
         offset = chunk.units["commitlog_offset"].astype(np.int64)
         hit = ranges.mask(offset) & (chunk.units["size"] > 0) & (chunk.units["batch_size"] > 0)
         for i in np.flatnonzero(hit).tolist():
-            unit = chunk.units[i]
-            base, tags, count = (int(unit[name]) for name in ("base_offset", "tags_code", "batch_size"))
-            at, witness = int(offset[i]), Text("unit {label} {base}", label=files.label, base=base)
-            yield Testimony(at, at, SLOT, QueueSlot(files.topic, files.queue_id, base, tags, count), witness)
-            yield Testimony(at, at, SIZE, int(unit["size"]), witness)
-            if unit["store_timestamp"] > 0:
-                yield Testimony(at, at, TIME, int(unit["store_timestamp"]), witness)
+            at, size, tags, time, base, count = (int(chunk.units[i][name]) for name in names)
+            slot = QueueSlot(files.topic, files.queue_id, base, tags, count)
+            yield at, Expected(slot, at, size, time if time > 0 else None)
 
 
 def fits_queue(part: QueuePart, number: int, offset: int) -> bool:

@@ -18,13 +18,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.queue_parts import QueuePart, Shifted
 from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes
@@ -47,6 +45,7 @@ from rmqstore.repair.salvage.candidates import (
 )
 from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue
 from rmqstore.repair.salvage.places import carries_crc, framed_records
+from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined, many
 
@@ -119,14 +118,50 @@ _MOST_TAGS = 1000  # more are not flipped bits: the queue may have been built fr
 _LISTED = 8
 
 
-class DamagedPart(Enum):
-    """The damaged part of a record, if it matters for queues and index although the log is not changed."""
+class ProofKind(NamedTuple):
+    """How a plan reports messages with one kind of proof, which matters for queues and index of an unchanged log.
 
-    TAGS = "tags"
-    OFFSET = Text("queue offset")
-    BATCH = "batch"
-    QUEUE = Text("topic or queue id")
-    FLAG = "SYSFLAG"
+    `fact` is the name of the plan's fact with their global offsets, `codes` are the problems that verify still finds.
+    """
+
+    fact: str
+    codes: tuple[str, ...]
+    damaged: str
+    witness: str
+
+
+BATCH_PROOF = ProofKind(
+    "proved_batches",
+    (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT, codes.BCQ_MISSING_UNIT),
+    Text("headers or properties"),
+    Text("the unit of the batch"),
+)
+QUEUE_PROOF = ProofKind(
+    "proved_queues",
+    (codes.CL_HEADER, codes.CL_TOPIC, _GAP, codes.CL_QUEUE_OFFSET_REPEAT),
+    Text("topics or QUEUEIDs"),
+    Text("the only unit that points to them"),
+)
+FLAG_PROOF = ProofKind(
+    "proved_flags",
+    (codes.CQ_DANGLING_UNIT, _GAP, _FLAG),
+    "SYSFLAGs",
+    Text("the unit that points to them, or by their queue offset"),
+)
+OFFSET_PROOF = ProofKind(
+    "proved_offsets",
+    (codes.CQ_SHIFTED, codes.CQ_DANGLING_UNIT, codes.CL_QUEUE_OFFSET_REPEAT, _OFFSET),
+    "QUEUEOFFSETs",
+    Text("the order of the queue"),
+)
+TAGS_PROOF = ProofKind(
+    "proved_tags",
+    (codes.CQ_WRONG_TAG, codes.CL_CONTRADICTED),
+    "TAGS",
+    Text("the tagsCode of the unit"),
+)
+_KINDS = (BATCH_PROOF, QUEUE_PROOF, FLAG_PROOF, OFFSET_PROOF, TAGS_PROOF)
+"""The strongest proof first: of a record with several ones, a plan reports only this."""
 
 
 @dataclass(slots=True)
@@ -145,7 +180,7 @@ class Fix:
     queues: set[Name] = field(default_factory=set)
     unproved: str = ""
     slot: QueueSlot | None = None
-    proofs: set[DamagedPart] = field(default_factory=set)
+    proofs: set[ProofKind] = field(default_factory=set)
 
     @property
     def why(self) -> str:
@@ -216,7 +251,7 @@ class FramedRecords:
             if start not in self.fixes:
                 reason = Text("its unit proves its {fields}", fields=mended.fields[0])
                 fix = self._change(self.evidence.logs.at(start), start, mended.record, reason, queues)
-                fix.proofs.add(DamagedPart.BATCH)
+                fix.proofs.add(BATCH_PROOF)
         handled = _TEXT | {_FLAG, _HOST}
         unlisted = sum(found.counts.get(code, 0) for code in handled) - sum(f.code in handled for f in found.listed)
         if unlisted > 0:
@@ -283,7 +318,7 @@ class FramedRecords:
                     if self._renumber(log, QueueSlot(topic, queue_id, number, unit[1]), unit[0]):
                         mended.add(unit[0])
                         if unit[0] in self.fixes:
-                            self.fixes[unit[0]].proofs.add(DamagedPart.OFFSET)
+                            self.fixes[unit[0]].proofs.add(OFFSET_PROOF)
             if mended & set(part.restarts):  # the queue did not restart there: it is rebuilt as one
                 part.restarts = [at for at in part.restarts if at not in mended]
 
@@ -421,7 +456,7 @@ class FramedRecords:
         if log is None or not (isinstance(topic, str) and isinstance(queue_id, int) and isinstance(code, int)):
             return
         if self._renumber(log, QueueSlot(topic, queue_id, number, code), start) and start in self.fixes:
-            self.fixes[start].proofs.add(DamagedPart.FLAG)
+            self.fixes[start].proofs.add(FLAG_PROOF)
 
     def _units_of_misfiled(self) -> dict[int, QueueSlot]:
         out: dict[int, QueueSlot] = {}
@@ -460,7 +495,7 @@ class FramedRecords:
         if now is None:
             return
         (raw, message), start = now, suspect.start
-        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[DamagedPart]()
+        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[ProofKind]()
         placed = start in self._placed
         slot = None if placed else misfiled or self._slot(suspect, message)
         if slot is None and not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
@@ -501,15 +536,15 @@ class FramedRecords:
                 else Text("its property text restored")
             )
             queues.add((after.topic_text, after.queue_id))
-            proofs |= {DamagedPart.TAGS} if code is not None and not unproved else set()
+            proofs |= {TAGS_PROOF} if code is not None and not unproved else set()
         elif slot is not None:
             new = with_tags(new, slot.tags_code)
         if new != raw:
             fix = self._change(suspect.log, start, new, joined(reasons), queues)
             fix.unproved = unproved
             if misfiled is not None and slot is misfiled:
-                proofs.add(DamagedPart.QUEUE)
-            fix.proofs |= {DamagedPart.OFFSET} if suspect.codes == {_OFFSET} else proofs
+                proofs.add(QUEUE_PROOF)
+            fix.proofs |= {OFFSET_PROOF} if suspect.codes == {_OFFSET} else proofs
 
     def _tags_code(self, message: Message, at: int) -> int | None:
         """Return the tags code of the record's own unit; None if there is none."""
@@ -554,7 +589,7 @@ class FramedRecords:
                 name = message.topic_text, message.queue_id
                 self._filled.add((*name, message.queue_offset))
                 reason = Text("transaction bits of SYSFLAG corrected: the message has a place in its queue")
-                self._change(suspect.log, suspect.start, new, reason, [name]).proofs.add(DamagedPart.FLAG)
+                self._change(suspect.log, suspect.start, new, reason, [name]).proofs.add(FLAG_PROOF)
                 raw, message = new, replace(message, sys_flag=dispatched_flag(message))
             if says <= {PREPARED, ROLLED_BACK}:
                 return
@@ -605,7 +640,7 @@ class FramedRecords:
         new = proved_tags(*now, code) if now is not None else None
         if new is not None:
             fix = self._change(log, start, new, Text("its unit's tags code proves its TAGS"), [(topic, int(queue_id))])
-            fix.proofs.add(DamagedPart.TAGS)
+            fix.proofs.add(TAGS_PROOF)
 
     # --- the original records, if the log stays as it is --------------------------------------------------------------
 
@@ -617,7 +652,7 @@ class FramedRecords:
     def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
         """Note which messages of the views stay damaged."""
         places = sorted(at for view in views for at in view.originals)
-        strongest = {at: next(kind for kind in _KINDS if kind.proof in self.fixes[at].proofs) for at in places}
+        strongest = {at: next(kind for kind in _KINDS if kind in self.fixes[at].proofs) for at in places}
         for kind in _KINDS:
             found = [at for at in places if strongest[at] is kind]
             if found:
@@ -638,59 +673,6 @@ def usable(message: Message, record: bytes) -> bool:
     """Return whether a record still has the properties that the services of its system topic require."""
     found, _ = parse_message(record)
     return found is not None and not services.missing_in_text(message.topic_text, found.properties)
-
-
-class _ProofKind(NamedTuple):
-    """How a plan reports messages with one kind of proof.
-
-    `fact` is the name of the plan's fact with their global offsets, `codes` are the problems that verify still finds.
-    """
-
-    proof: DamagedPart
-    fact: str
-    codes: tuple[str, ...]
-    damaged: str
-    witness: str
-
-
-_KINDS = (
-    _ProofKind(
-        DamagedPart.BATCH,
-        "proved_batches",
-        (codes.BCQ_WRONG_UNIT, codes.BCQ_DANGLING_UNIT, codes.BCQ_MISSING_UNIT),
-        Text("headers or properties"),
-        Text("the unit of the batch"),
-    ),
-    _ProofKind(
-        DamagedPart.QUEUE,
-        "proved_queues",
-        (codes.CL_HEADER, codes.CL_TOPIC, _GAP, codes.CL_QUEUE_OFFSET_REPEAT),
-        Text("topics or QUEUEIDs"),
-        Text("the only unit that points to them"),
-    ),
-    _ProofKind(
-        DamagedPart.FLAG,
-        "proved_flags",
-        (codes.CQ_DANGLING_UNIT, _GAP, _FLAG),
-        "SYSFLAGs",
-        Text("the unit that points to them, or by their queue offset"),
-    ),
-    _ProofKind(
-        DamagedPart.OFFSET,
-        "proved_offsets",
-        (codes.CQ_SHIFTED, codes.CQ_DANGLING_UNIT, codes.CL_QUEUE_OFFSET_REPEAT, _OFFSET),
-        "QUEUEOFFSETs",
-        Text("the order of the queue"),
-    ),
-    _ProofKind(
-        DamagedPart.TAGS,
-        "proved_tags",
-        (codes.CQ_WRONG_TAG, codes.CL_CONTRADICTED),
-        "TAGS",
-        Text("the tagsCode of the unit"),
-    ),
-)
-"""The strongest proof first: of a record with several ones, a plan reports only this."""
 
 
 def open_codes(draft: PlanBuilder) -> frozenset[str]:

@@ -17,25 +17,23 @@ import numpy as np
 
 from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.logs import Name
 from rmqstore.checks.problems import codes
 from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
-from rmqstore.formats.text import many
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.salvage.evidence import Evidence, Known, OffsetRanges, QueueSlot
 from rmqstore.repair.salvage.layout import SpanLayout
 from rmqstore.repair.salvage.places import Damage, find_damage, framed_records
 from rmqstore.repair.salvage.solve import reach
-from rmqstore.scan.dispatch import BatchRow, DispatchedRows
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import UnitArray, unit_chunks
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _UNITS_GONE = (codes.CQ_MISSING_UNIT, codes.CQ_MISSING_QUEUE, codes.CQ_MISSING_FILE, codes.CQ_PARTLY_REBUILT)
 _CHUNK = 1 << 16  # bytes of units
@@ -63,6 +61,11 @@ class Ledger:
     def add(self, slot: QueueSlot) -> None:
         """Count the message of a slot, or the messages of its batch."""
         self.queues[slot.name] += max(1, slot.count)
+
+    def bound(self, why: str) -> None:
+        """Note that the loss is a lower bound: there may have been messages that are not counted."""
+        self.at_least = True
+        self.notes.append(Text("the loss is a lower bound: {why}", why=why))
 
     def loss(self) -> Loss:
         """Return the loss in the form of a plan, by `TOPIC/ID`."""
@@ -141,13 +144,11 @@ def count_unnamed(
         _bound_by_ends(ledger, size or roomy, count, queues)
     elif hidden or count:
         ledger.unknown += count
-        ledger.at_least = True
-        counted = _of_unknown_queues(count)
-        ledger.notes.append(
+        ledger.bound(
             Text(
-                "the loss is a lower bound: {hidden} may have contained messages that no consume queue shows{counted}",
+                "{hidden} may have contained messages that no consume queue shows{counted}",
                 hidden=many(hidden, "damaged byte"),
-                counted=counted,
+                counted=_of_unknown_queues(count),
             )
         )
 
@@ -172,8 +173,7 @@ def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int,
     """Count the messages in missing files that a plan leaves missing, except those that are `known` already."""
     about = evidence.about(spans)
     evidence.add_ends(about)
-    slots = [*(expected.slot for expected in about.at.values()), *(slot for _, _, slot in about.between)]
-    new = {slot.key: slot for slot in slots if slot.key not in known}
+    new = {slot.key: slot for slot in about.slots if slot.key not in known}
     for slot in new.values():
         ledger.add(slot)
     if queues := evidence.open_ends(about):
@@ -190,17 +190,13 @@ def _of_unknown_queues(count: int) -> str:
 def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ...]) -> None:
     """Note that damaged bytes may have contained the last messages of queues, of which the index proves `count`."""
     ledger.unknown += count
-    ledger.at_least = True
-    names = first_few([f"{topic}/{queue_id}" for topic, queue_id in queues])
-    counted = _of_unknown_queues(count)
-    ledger.notes.append(
+    ledger.bound(
         Text(
-            "the loss is a lower bound: {size} may have contained the last messages of "
-            "queues whose consume queues are missing too ({names}){counted}. New messages of these "
-            "queues get queue offsets that were used before",
+            "{size} may have contained the last messages of queues whose consume queues are missing too "
+            "({names}){counted}. New messages of these queues get queue offsets that were used before",
             size=many(size, "damaged byte"),
-            names=names,
-            counted=counted,
+            names=first_few([f"{topic}/{queue_id}" for topic, queue_id in queues]),
+            counted=_of_unknown_queues(count),
         )
     )
 
@@ -228,7 +224,7 @@ def damage_after(evidence: Evidence, log: LogResult, cut: int) -> Ledger:
 def missing_between(evidence: Evidence, spans: Sequence[tuple[int, int]]) -> Ledger:
     """Count the messages of files that are missing between a legacy commitlog and DLedger's data."""
     ledger, known = Ledger(), evidence.about(spans)
-    for slot in (*(expected.slot for expected in known.at.values()), *(slot for _, _, slot in known.between)):
+    for slot in known.slots:
         ledger.add(slot)
     ledger.bytes = sum(expected.size or 0 for expected in known.at.values())
     first, last = spans[0][0], spans[-1][1]
@@ -263,11 +259,10 @@ def before_begin(evidence: Evidence, log: LogResult) -> Ledger:
             if count := int(inside.sum()):
                 ledger.queues[files.topic, files.queue_id] += count
                 ledger.bytes += int(size[inside].sum())
-    ledger.at_least = True
-    ledger.notes.append(
+    ledger.bound(
         Text(
-            "the loss is a lower bound: {queue} began at {cut:,}, where an empty file is, and now begins "
-            "at {begin:,}; the files between are missing",
+            "{queue} began at {cut:,}, where an empty file is, and now begins at {begin:,}; the files between are "
+            "missing",
             queue=queue.name,
             cut=min(cut),
             begin=queue.begin,
@@ -343,11 +338,10 @@ def _count_after_stale(ledger: Ledger, evidence: Evidence, log: LogResult) -> No
     entries, ranges = evidence.indexed(log.wrote, _indexed_up_to(evidence)), OffsetRanges(old)
     ledger.unknown = sum(at not in ranges for at in entries)
     if ledger.unknown:
-        ledger.at_least = True
-        ledger.notes.append(
+        ledger.bound(
             Text(
-                "the loss is a lower bound: {messages} after the log's end at {wrote:,} are in the index, "
-                "and no consume queue shows whether a broker had removed them before",
+                "{messages} after the log's end at {wrote:,} are in the index, and no consume queue shows whether a "
+                "broker had removed them before",
                 messages=many(ledger.unknown, "message"),
                 wrote=log.wrote,
             )
@@ -393,8 +387,7 @@ def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone
             floor=floor,
         )
     if why:
-        ledger.at_least = True
-        ledger.notes.append(Text("the loss is a lower bound: {why}", why=why))
+        ledger.bound(why)
 
 
 def _checkpoint_knows_more(evidence: Evidence) -> bool:

@@ -1,4 +1,4 @@
-"""plan_salvage: repairs damage within the logs, from the evidence to the steps of a plan; plan_tail: the end of a log.
+"""Repairs damage within the logs (`Salvage`), from the evidence to the steps of a plan, and the end of a log.
 
 Everything after the end is zeroed, so that old records do not reappear. A zero file of the right length after the end
 is normal and stays. The bytes of a BLANK at the end of a file are undefined and never read, so they stay, too.
@@ -7,21 +7,18 @@ is normal and stays. The bytes of a BLANK at the end of a file are undefined and
 from __future__ import annotations
 
 import time
-import typing
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.logs import Name
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
-from rmqstore.formats.text import many
 from rmqstore.repair.plan.content import ContentReader, Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
@@ -34,9 +31,10 @@ from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, numbe
 from rmqstore.repair.salvage.loss import Ledger, after_end, count_missing, count_unnamed, missing_between
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.solve import Solver, reach, take_in_blanks, take_in_neighbours
+from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
-from rmqstore.texts import Placed, Text
+from rmqstore.texts import Placed, Text, many
 from rmqstore.texts import joined as joined_texts
 
 
@@ -144,24 +142,23 @@ def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """A record that replaces a damaged one.
+    """A record that keeps the queue offset of a damaged one.
 
-    `offset` is global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `kind` is "visible"
-    if it keeps a queue offset, "unseen" if no queue contains it. `groups` have not consumed this offset yet and will
-    get it. `marked` is how a consumer can recognize it: "property", "tag", or "" for not at all.
+    `offset` is global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `groups` have not
+    consumed this queue offset yet and will get it. `marked` is how a consumer can recognize it: "property", "tag", or
+    "" for not at all.
     """
 
     offset: int
     length: int
-    kind: typing.Literal["visible", "unseen"]
-    topic: str = ""
-    queue_id: int = 0
-    queue_offset: int = 0
-    groups: tuple[str, ...] = ()
-    marked: str = ""
+    topic: str
+    queue_id: int
+    queue_offset: int
+    groups: tuple[str, ...]
+    marked: str
 
     def to_json(self) -> dict[str, Json]:
-        """Return what a plan lists of a visible filler."""
+        """Return what a plan lists of it."""
         names = ("topic", "queue_id", "queue_offset", "offset", "length", "marked")
         return {**{name: getattr(self, name) for name in names}, "groups": list(self.groups)}
 
@@ -221,7 +218,7 @@ _LISTED = 20
 
 
 class Steps:
-    """Adds the steps of a salvage to a draft, and collects fillers, losses and notes.
+    """Adds the steps of a salvage to a draft, and collects visible fillers, losses and notes.
 
     `restored` are messages that a CRC corrected; `damaged` messages that stay readable although some of their original
     bytes are unknown, as facts of a plan; `covered` the ranges of global offsets that steps repair; `unplaced` lost
@@ -340,7 +337,6 @@ class Steps:
                 self.unplaced.append(slot)
         if not record:
             record = build_unseen(at, length, around)
-            self.fillers.append(Filler(at, length, "unseen"))
         if cell.given_up:
             self._note_given_up(cell, body_offset)
         return record
@@ -377,7 +373,7 @@ class Steps:
         found = properties.parse_properties(message.properties)
         code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
         groups = self.evidence.progress.groups(slot)
-        self.fillers.append(Filler(at, len(record), "visible", *slot.key, groups, marked))
+        self.fillers.append(Filler(at, len(record), *slot.key, groups, marked))
         self.loss.add(slot)
         self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
 
@@ -453,18 +449,8 @@ MOST_FILLERS = 1000
 """Maximum number of visible fillers without --accept-fillers."""
 
 
-def plan_salvage(draft: PlanBuilder, framed: FramedRecords, options: RecoverOptions) -> frozenset[Name]:
-    """Add the steps that repair all damage before the last record that is good or can be proved.
-
-    Return the queues whose consume queue must be rebuilt.
-    """
-    work = Salvage(draft, framed, options)
-    work.run()
-    return frozenset(work.steps.rebuild)
-
-
 class Salvage:
-    """The repair of damage within the logs: its `steps`.
+    """The repair of all damage before the last record that is good or can be proved: its `steps`.
 
     `refusals`: damage that is not repaired, with the option that would repair it.
     """
@@ -496,10 +482,9 @@ class Salvage:
         known = evidence.about(spans)
         evidence.add_ends(known)
         steps.notes.extend(known.notes)
-        layouts = self.solver.layouts(damages, known)
+        layouts = self.solver.solve(damages, known)
         for layout in layouts:
             layout.merge = self.options.merge_neighbours
-            self.solver.solve(layout, known)
         self._place(layouts, known)
         numbers = number_entries(self.store, layouts, entries_begin(evidence))
         for layout in layouts:
@@ -591,10 +576,11 @@ class Salvage:
         if steps.unplaced:
             some = first_few([str(slot) for slot in steps.unplaced])
             text = Text("no room for a filler for {some}: a queue that a broker rebuilds is shifted by them", some=some)
-            hint = Text("--accept-fillers makes room") if self.missing else Text("--accept-shift accepts that")
-            (steps.notes if shift else self.draft.decisions).append(
-                text if shift else Placed("{text}; {hint}", text=text, hint=hint)
-            )
+            if shift:
+                steps.notes.append(text)
+            else:
+                hint = Text("--accept-fillers makes room") if self.missing else Text("--accept-shift accepts that")
+                self.draft.decisions.append(Placed("{text}; {hint}", text=text, hint=hint))
         steps.rebuild.update(self.framed.torn)
         (steps.notes if shift else self.refusals).extend(self.framed.gaps)
 
@@ -603,7 +589,7 @@ class Salvage:
     def _tell(self, known: Known) -> None:
         """Add what is lost, and what the operator must know and decide."""
         steps, draft = self.steps, self.draft
-        visible = sorted((f for f in steps.fillers if f.kind == "visible"), key=lambda f: f.offset)
+        visible = sorted(steps.fillers, key=lambda f: f.offset)
         if len(visible) > MOST_FILLERS and not self.options.accept_fillers:
             draft.decisions.append(
                 Text(

@@ -1,6 +1,6 @@
 """The solver: for each damaged record the one answer that all witnesses allow.
 
-* `Kept`: its original bytes are proved; the answer names the corrected fields, if any, and the witnesses.
+* `Kept`: its original bytes are proved; the answer names the corrected fields, if any.
 * None: nothing proves them. A filler keeps the queue offset if it is known.
 
 The candidates (`candidates.py`) are tried in order, the likeliest first. The solver never takes a candidate that a
@@ -15,7 +15,7 @@ there, too (`reach`). Records that no witness proves are truncated, as by a brok
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import NamedTuple
@@ -31,8 +31,8 @@ from rmqstore.formats.message import (
     Fault,
     Message,
     check_message,
+    fits_record_crc,
     parse_message,
-    record_crc,
 )
 from rmqstore.formats.services import light_queues
 from rmqstore.repair.repaired_log import first_after, last_before
@@ -53,7 +53,6 @@ from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, index_bounds, lay_out
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, carries_crc, entries_begin, find_damage
 from rmqstore.scan.tiling import Kind, Run
-from rmqstore.texts import Text
 
 
 class _RecordBeside(NamedTuple):
@@ -184,8 +183,8 @@ class Solver:
     levels: properties.DelayLevels
     accept_odds: bool = False
 
-    def layouts(self, damages: Sequence[Damage], known: Known) -> list[SpanLayout]:
-        """Return the layout of each span from what is known."""
+    def solve(self, damages: Sequence[Damage], known: Known) -> list[SpanLayout]:
+        """Return the layout of each span from what is known, with the answer of every cell."""
         named = {expected.slot.key: at for at, expected in known.at.items()}
 
         def own(message: Message, at: int) -> bool:
@@ -195,19 +194,19 @@ class Solver:
         for damage in damages:
             bounds = index_bounds(self.evidence.store, damage) if damage.log.body_offset else ()
             out.append(lay_out(damage, known.at, bounds, taken_cells(damage, self.levels), own))
+            self._solve(out[-1], named)
         return out
 
-    def solve(self, layout: SpanLayout, known: Known) -> None:
+    def _solve(self, layout: SpanLayout, named: Mapping[tuple[str, int, int], int]) -> None:
         """Set the answer of every cell of a span, and search free bytes for records."""
         damage, body_offset = layout.damage, layout.body_offset
         around = self.neighbours.around(damage.stop)
-        slots = {expected.slot.key: at for at, expected in known.at.items()}
         for cell in layout.cells:
             raw = damage.log.queue.pread(cell.length - body_offset, cell.start + body_offset)
             if cell.kept is not None or cell.given_up or len(raw) < cell.length - body_offset:
                 continue
             if cell.message is not None and cell.expected is None:
-                cell.expected = self.own_slot(cell.message, cell.start + body_offset, slots)
+                cell.expected = self.own_slot(cell.message, cell.start + body_offset, named)
             cell.kept = self.answer(cell, raw, body_offset, around)
             if cell.kept is not None:
                 cell.expected = self._as_kept(cell.kept.record, cell.expected)
@@ -217,7 +216,7 @@ class Solver:
                 continue
             mended = mend_fields(damage.log.queue.pread(length, start), start, None, around)
             message = parse_message(mended.record)[0] if mended is not None else None
-            one = self.own_slot(message, start, slots) if message is not None else None
+            one = self.own_slot(message, start, named) if message is not None else None
             if one is not None and mended is not None:
                 layout.free.remove(free)
                 layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Kept(mended.record)))
@@ -270,7 +269,7 @@ class Solver:
             put(out, "queue_id", queue_id)
             record = bytes(out)
             if is_sound(replace(message, queue_id=queue_id), record, at):
-                return Kept(record, changed_fields(raw, record), (Text("record CRC"),))
+                return Kept(record, changed_fields(raw, record))
         return None
 
     def _with_sound_text(self, message: Message, raw: bytes, slot: QueueSlot | None) -> Kept | None:
@@ -281,7 +280,7 @@ class Solver:
         mended = mend_properties(raw, None if code is not None and consumequeue.is_ext_address(code) else code)
         return mended if mended is not None and usable(message, mended.record) else None
 
-    def own_slot(self, message: Message, at: int, named: dict[tuple[str, int, int], int]) -> Expected | None:
+    def own_slot(self, message: Message, at: int, named: Mapping[tuple[str, int, int], int]) -> Expected | None:
         """Return the queue offset in a damaged record's own header, if the records around leave it open.
 
         If they leave only another one, and its PHYSICALOFFSET is impossible too, so that the record is not an old one,
@@ -318,8 +317,7 @@ class Solver:
 
 def is_sound(message: Message, raw: bytes, at: int) -> bool:
     """Return whether a record has the right PHYSICALOFFSET and fits all its checksums."""
-    stored, computed = record_crc(raw, 0, len(raw))
-    return check_message(message, at) is Fault.NONE and stored in (None, computed)
+    return check_message(message, at) is Fault.NONE and fits_record_crc(raw)
 
 
 def reach(evidence: Evidence, log: LogResult) -> int:
@@ -351,8 +349,7 @@ def _proved_end(evidence: Evidence, log: LogResult) -> int:
     known = evidence.about([(d.start, d.stop) for d in damages])
     solver = Solver(evidence, Neighbours(evidence.logs.results, 0), delay_levels(evidence.store))
     found = log.wrote
-    for layout in solver.layouts(damages, known):
-        solver.solve(layout, known)
+    for layout in solver.solve(damages, known):
         found = max([found, *(cell.stop for cell in layout.cells if _is_named(cell, log))])
     return found
 

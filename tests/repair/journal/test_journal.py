@@ -267,7 +267,7 @@ def test_many_batches_are_undone_and_resumed_like_one(store: Path, monkeypatch: 
     with pytest.raises(HalfApplied):
         journal.apply(plan_of(store, *steps), disk=failing_at(75, for_good=True))
     [info] = journal.find_unfinished(store)
-    assert info.batches == 5 and 0 < info.batches_done < 5
+    assert info.record.batches == 5 and 0 < info.batches_done < 5
     journal.resume(info.path, disk=CountingDisk())
     assert (store / LOG).read_bytes()[:830] == b"".join(
         b"new" * 10 + pattern(4096)[at * 100 + 30 : at * 100 + 100] for at in range(9)

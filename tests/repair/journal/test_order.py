@@ -172,7 +172,7 @@ def test_undo_log_ends_at_the_last_complete_batch(tmp_path: Path) -> None:
     descriptor = disk.open_new(path)
     writer = UndoLogWriter(disk, descriptor, 0)
     for batch in range(2):
-        writer.meta(Meta(batch, "sha256:00", size=7, mtime_ns=batch))
+        writer.meta(Meta(batch, "sha256:00", mtime_ns=batch))
         writer.image(batch, 5, b"before")
         writer.image(batch, 11, bytes(1000))
         writer.ready(batch)
@@ -180,7 +180,7 @@ def test_undo_log_ends_at_the_last_complete_batch(tmp_path: Path) -> None:
     whole = path.read_bytes()
     log = UndoLog(path)
     assert [batch.metas for batch in log.batches] == [
-        {number: Meta(number, "sha256:00", size=7, mtime_ns=number)} for number in range(2)
+        {number: Meta(number, "sha256:00", mtime_ns=number)} for number in range(2)
     ]
     assert list(log.before(log.batches[1].images[1])) == [(5, b"before"), (11, bytes(1000))]
     assert log.stop == len(whole) < 800  # runs of zeros are stored as a count

@@ -311,7 +311,9 @@ def test_what_is_before_the_first_file_begins_where_a_file_of_the_store_can(tmp_
 
     def before() -> list[tuple[int, int]]:
         halves = open_replica(replica, {"mappedFileSizeCommitLog": str(size // 2)})
-        places = find_places(opened, verified, log, [halves], HealOptions(extend=True))
+        theirs = halves.log(0)
+        assert theirs is not None
+        places = find_places(opened, verified, log, [theirs], HealOptions(extend=True))
         return [(place.start, place.stop) for place in places if place.start <= log.queue.start]
 
     assert before() == [(0, size)]

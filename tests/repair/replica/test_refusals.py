@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.errors import Refused, StoreIsLive
-from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.repair.journal import journal
-from rmqstore.repair.replica.replica import Replica
+from rmqstore.repair.replica.replica import Replica, ReplicaLog
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.replica.pairs import log_files, plan_healing, restored
@@ -238,10 +237,10 @@ def test_files_that_a_running_replica_deletes_are_left_out(tmp_path: Path, monke
     found, first = rows(store), other / "commitlog" / f"{0:020}"
     listed = Replica.log
 
-    def log(replica: Replica, body_offset: int) -> MappedFileQueue | None:
-        queue = listed(replica, body_offset)
+    def log(replica: Replica, body_offset: int) -> ReplicaLog | None:
+        log = listed(replica, body_offset)
         first.unlink(missing_ok=True)
-        return queue
+        return log
 
     monkeypatch.setattr(Replica, "log", log)
     plan = plan_healing(store, [other])

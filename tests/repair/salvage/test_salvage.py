@@ -29,7 +29,7 @@ def test_garbled_body_becomes_one_marked_filler_at_its_queue_offset(version: str
     result = salvage(store)
     (filler,) = result.fillers
     assert (filler.topic, filler.queue_id, filler.queue_offset) == row.slot
-    assert (filler.kind, filler.marked, filler.offset, filler.length) == ("visible", "property", row.offset, row.size)
+    assert (filler.marked, filler.offset, filler.length) == ("property", row.offset, row.size)
     assert (result.loss.messages, result.loss.queues) == (1, {f"{row.slot[0]}/{row.slot[1]}": 1})
     assert (result.rebuild_queues, result.decisions) == (frozenset(), ())
     done = apply(store, result)
@@ -132,7 +132,7 @@ def test_zeroed_page_loses_exactly_the_messages_that_it_touched(version: str, tm
     apply(store, result)
     hit = [r for r in before if r.path == path and r.at < 6 * 4096 and r.stop > 5 * 4096]
     assert log_faults(store) == {}
-    slots = {(f.topic, f.queue_id, f.queue_offset) for f in result.fillers if f.kind == "visible"}
+    slots = {(f.topic, f.queue_id, f.queue_offset) for f in result.fillers}
     assert slots <= {r.slot for r in hit}
     assert result.loss.messages == len(slots) == result.visible_fillers
     mended = [r for r in hit if r.slot not in slots]

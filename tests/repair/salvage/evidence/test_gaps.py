@@ -11,8 +11,7 @@ from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
-from rmqstore.repair.salvage.evidence import MISSED, Evidence
-from rmqstore.repair.salvage.evidence import Testimony as EvidenceRow
+from rmqstore.repair.salvage.evidence import Evidence, MissedOffsets
 from tests import damage
 from tests.checks.test_true_verdicts import move_to_another_queue
 from tests.command import run_json
@@ -177,12 +176,11 @@ def test_damaged_unit_between_units_of_lost_messages_keeps_its_queue_offset(
     topic, queue_id, number = lost[1].slot
     path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     damage.overwrite(path, number * 20, offset)
-    witness = f"units {topic}/{queue_id} {number - 1} and {number + 1}"
-    value = (topic, queue_id, range(number, number + 1))
-    assert EvidenceRow(lost[0].offset, lost[2].offset, MISSED, value, witness) in Evidence(*look(store)).rows
+    missed = MissedOffsets(topic, queue_id, range(number, number + 1), lost[0].offset, lost[2].offset)
+    assert missed in Evidence(*look(store)).missed
     result = salvage(store)
     assert (result.decisions, result.refusals, result.loss.messages) == ((), (), 4)
-    slots = {(f.offset, f.queue_offset) for f in result.fillers if f.kind == "visible"}
+    slots = {(f.offset, f.queue_offset) for f in result.fillers}
     assert slots == {(row.offset, row.slot[2]) for row in lost}
     apply(store, result)
     assert [r.slot for r in rows(store) if r.slot[:2] == (topic, queue_id)][-4:] == [row.slot for row in lost]

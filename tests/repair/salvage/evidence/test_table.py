@@ -1,4 +1,4 @@
-"""The evidence table: the rows for each kind of damage, their witnesses, and the combined result."""
+"""The evidence: what each witness says about each kind of damage, and the combined result."""
 
 from __future__ import annotations
 
@@ -10,16 +10,7 @@ import pytest
 
 from rmqstore.formats.consumequeue import PRE_BLANK_SIZE, UNIT
 from rmqstore.formats.properties import dispatch_tags_code, parse_delay_levels, parse_properties
-from rmqstore.repair.salvage.evidence import (
-    CONSUMED,
-    MISSED,
-    SIZE,
-    SLOT,
-    Evidence,
-    Expected,
-    QueueSlot,
-    Testimony,
-)
+from rmqstore.repair.salvage.evidence import Evidence, Expected, MissedOffsets, QueueSlot
 from tests import damage
 from tests.planning import look
 from tests.repair.salvaging import Row as Record
@@ -44,9 +35,10 @@ def busy(store: Path) -> list[Record]:
     return queue_of(store, first)
 
 
-def test_sound_store_has_no_rows_about_damage(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
-    assert [row for row in evidence_of(store).rows if row.exact or (row.field == MISSED and row.start >= 0)] == []
+def test_sound_store_has_no_evidence_of_damage(tmp_path: Path) -> None:
+    evidence = evidence_of(copy_store(STORE, tmp_path))
+    assert evidence.units == {}
+    assert [row for row in evidence.missed if row.start >= 0] == []
 
 
 def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> None:
@@ -56,14 +48,11 @@ def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> No
     topic, queue_id, number = row.slot
     found = parse_properties(row.message.properties)
     tags = dispatch_tags_code(topic, found, row.message.store_timestamp, parse_delay_levels("1s"))
-    slot, witness = QueueSlot(topic, queue_id, number, tags), f"unit {topic}/{queue_id} {number}"
+    expected = Expected(QueueSlot(topic, queue_id, number, tags), row.offset, row.size)
     evidence = evidence_of(store)
-    assert [r for r in evidence.rows if r.exact] == [
-        Testimony(row.offset, row.offset, SLOT, slot, witness),
-        Testimony(row.offset, row.offset, SIZE, row.size, witness),
-    ]
+    assert evidence.units == {row.offset: [expected]}
     known = evidence.about([(row.offset, row.offset + row.size)])
-    assert (known.at, known.between) == ({row.offset: Expected(slot, row.offset, row.size)}, [])
+    assert (known.at, known.between) == ({row.offset: expected}, [])
 
 
 @pytest.mark.parametrize(("number", "points_to"), [(5, 8), (5, 2), (8, 5), (2, 5)])
@@ -78,8 +67,8 @@ def test_unit_out_of_order_proves_nothing(number: int, points_to: int, tmp_path:
     raw = queue.read_bytes()
     at = points_to * UNIT.size
     damage.overwrite(queue, number * UNIT.size, raw[at : at + UNIT.size])
-    exact = [row.value for row in evidence_of(store).rows if row.exact and row.field == SLOT]
-    assert [(slot.queue_offset, slot.topic, slot.queue_id) for slot in exact] == [(points_to, topic, queue_id)]
+    named = [one.slot.key for units in evidence_of(store).units.values() for one in units]
+    assert named == [(topic, queue_id, points_to)]
 
 
 def test_unit_that_repeats_the_one_before_proves_nothing(tmp_path: Path) -> None:
@@ -91,8 +80,7 @@ def test_unit_that_repeats_the_one_before_proves_nothing(tmp_path: Path) -> None
     queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     raw = queue.read_bytes()
     damage.overwrite(queue, 6 * UNIT.size, raw[5 * UNIT.size : 6 * UNIT.size])
-    exact = [row.value.queue_offset for row in evidence_of(store).rows if row.exact and row.field == SLOT]
-    assert exact == [5]
+    assert [one.slot.queue_offset for units in evidence_of(store).units.values() for one in units] == [5]
 
 
 def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path) -> None:
@@ -102,25 +90,20 @@ def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path)
     topic, queue_id, number = row.slot
     queue = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
     damage.overwrite(queue, number * UNIT.size + UNIT.at("size"), PRE_BLANK_SIZE.to_bytes(4, "big"))
-    found = {r.field: r.value for r in evidence_of(store).rows if r.exact}
-    assert ((found[SLOT].topic, found[SLOT].queue_id, found[SLOT].queue_offset), found[SIZE]) == (
-        row.slot,
-        PRE_BLANK_SIZE,
-    )
+    [unit] = evidence_of(store).units[row.offset]
+    assert (unit.slot.key, unit.size) == (row.slot, PRE_BLANK_SIZE)
     (filler,) = salvage(store).fillers
     assert ((filler.topic, filler.queue_id, filler.queue_offset), filler.offset) == (row.slot, row.offset)
 
 
-def test_gap_in_the_queue_offsets_is_a_row_between_two_records(tmp_path: Path) -> None:
+def test_gap_in_the_queue_offsets_is_between_two_records(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     before, row, behind = busy(store)[4:7]
     damage.garble(row.path, row.at, row.size)
     topic, queue_id, number = row.slot
     shutil.rmtree(store / "consumequeue" / topic)
     evidence = evidence_of(store)
-    value = (topic, queue_id, range(number, number + 1))
-    expected = Testimony(before.offset, behind.offset, MISSED, value, f"gap in {topic}/{queue_id}")
-    assert expected in evidence.rows
+    assert MissedOffsets(topic, queue_id, range(number, number + 1), before.offset, behind.offset) in evidence.missed
     known = evidence.about([(row.offset, row.offset + row.size)])
     assert known.at == {}
     assert known.between == [(before.offset, behind.offset, QueueSlot(*row.slot))]
@@ -145,7 +128,7 @@ def test_a_queue_without_a_good_message_began_at_0_unless_a_broker_wrote_pre_bla
     assert known.at.keys() == {row.offset for row in records[3:]}
 
 
-def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
+def test_consumers_after_the_end_of_a_queue_have_read_lost_messages(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     last, row = busy(store)[-2:]
     damage.garble(row.path, row.at, row.size)
@@ -155,15 +138,15 @@ def test_consumers_behind_the_end_of_a_queue_are_a_row(tmp_path: Path) -> None:
     (store / "config" / "consumerOffset.json").write_text(json.dumps(table), "utf-8")
     evidence = evidence_of(store)
     span = (row.offset, row.offset + row.size)
-    (found,) = [r for r in evidence.rows if r.field == CONSUMED]
-    assert (found.start, found.value) == (last.offset, (topic, queue_id, range(number, number + 1)))
+    [found] = evidence.consumed
+    assert (found.start, found.name, found.numbers) == (last.offset, (topic, queue_id), range(number, number + 1))
     known = evidence.about([span])
     assert known.between == []
     evidence.add_ends(known)
     assert [slot for _, _, slot in known.between] == [QueueSlot(*row.slot)]
 
 
-def test_rows_are_read_only_for_the_given_spans(tmp_path: Path) -> None:
+def test_only_the_given_spans_count(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     one, two = busy(store)[3], busy(store)[7]
     for row in (one, two):
