@@ -32,7 +32,7 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
 from rmqstore.repair.rebuild.consume_queues import (
     LogFacts,
-    QueueUnits,
+    MessageUnits,
     RebuildChoices,
     plan_files_of_queue,
     size_decision,
@@ -298,7 +298,7 @@ def _write_queue(work: StoreWork, store: Store, name: Name, parts: Iterable[Any]
         buffer.rows([name], DispatchedRows(none, at, offset, size, tags, none))
     buffer.flush()
     draft = PlanBuilder(store)
-    existing = plan_files_of_queue(QueueUnits(draft, work.facts, buffer, RebuildChoices(allow_gaps=True)), name)
+    existing = plan_files_of_queue(MessageUnits(draft, work.facts, buffer, RebuildChoices(allow_gaps=True)), name)
     files = write_planned(draft, [file.path for file in existing], work.output)
     return {"topic": name[0], "queue_id": name[1], "files": files, "units": count, "notes": draft.notes}
 

@@ -148,7 +148,7 @@ class LogFacts:
         return meets((offset, offset + 1), self.unrepaired)
 
 
-class QueueUnits:
+class MessageUnits:
     """Units of messages in a buffer, and what is known about their log."""
 
     def __init__(self, draft: PlanBuilder, facts: LogFacts, buffer: UnitBuffer, choices: RebuildChoices) -> None:
@@ -238,7 +238,7 @@ class QueueUnits:
                 )
 
 
-class LogUnits(QueueUnits):
+class LogUnits(MessageUnits):
     """The units that the messages of the repaired log have in the wanted queues.
 
     `as_rows`: for a RocksDB, in which a row has a store time, and an inner batch has one row. The log is read once,
@@ -291,7 +291,7 @@ def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> No
         plan_files_of_queue(units, name)
 
 
-def plan_files_of_queue(units: QueueUnits, name: Name) -> Sequence[MappedFile]:
+def plan_files_of_queue(units: MessageUnits, name: Name) -> Sequence[MappedFile]:
     """Add the steps for the files of one queue; return its files of today."""
     draft, store, topic = units.draft, units.store, name[0]
     kind = QueueKind.BATCH if topic in units.facts.batch_topics else QueueKind.SIMPLE
@@ -318,7 +318,7 @@ def plan_files_of_queue(units: QueueUnits, name: Name) -> Sequence[MappedFile]:
     return files.queue.files
 
 
-def _needs_topics(units: QueueUnits, topic: str) -> bool:
+def _needs_topics(units: MessageUnits, topic: str) -> bool:
     """Return whether a new batch queue would prevent brokers from starting, for lack of a topics.json; note it."""
     if not units.facts.lacks_topics:
         return False
@@ -331,7 +331,7 @@ def _needs_topics(units: QueueUnits, topic: str) -> bool:
     return True
 
 
-def _plan_simple(units: QueueUnits, files: ConsumeQueueFiles) -> None:
+def _plan_simple(units: MessageUnits, files: ConsumeQueueFiles) -> None:
     draft, name = units.draft, (files.topic, files.queue_id)
     before = len(draft.steps)
     gone = {f.path for f in files.queue.files if draft.path(f.path) in draft.gone}
