@@ -491,6 +491,7 @@ class FramedRecords:
         return found[0] if len(found) == 1 else None
 
     def _fix_place_and_text(self, suspect: _Suspect, misfiled: QueueSlot | None) -> None:
+        """Correct the place that a record names in its queue, and its property text."""
         now = self._now(suspect.log, suspect.start)
         if now is None:
             return
@@ -501,27 +502,17 @@ class FramedRecords:
         if slot is None and not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
             self._leave(suspect, message)
             return
-        new = set_fields(raw, slot) if slot is not None else raw
-        if slot is not None:
-            self._placed.add(start)
-            if new is None:
-                self.refusals.append(
-                    Text(
-                        "the record at {start:,} has topic {topic_text!r}, its unit {topic!r}: one flipped bit "
-                        "cannot explain this",
-                        start=start,
-                        topic_text=message.topic_text,
-                        topic=slot.topic,
-                    )
-                )
-            elif new != raw:
-                reasons.append(_belongs_to(slot))
-                queues |= {(message.topic_text, message.queue_id), slot.name}
+        new = raw if slot is None else self._moved(raw, message, slot, start)
         if new is None:
             return
+        if slot is not None and new != raw:
+            reasons.append(_belongs_to(slot))
+            queues |= {(message.topic_text, message.queue_id), slot.name}
         after, _ = parse_message(new)
         assert after is not None
-        if properties.property_faults(after.properties) or not usable(after, new):
+        if not properties.property_faults(after.properties) and usable(after, new):
+            new = with_tags(new, slot.tags_code) if slot is not None else new
+        else:
             code = self._tags_code(after, start)
             mended = mend_properties(new, code)
             if mended is None or not usable(after, mended.record):
@@ -530,21 +521,28 @@ class FramedRecords:
                 fix.slot = slot or QueueSlot(after.topic_text, after.queue_id, after.queue_offset, code)
                 return
             new, unproved = mended.record, mended.unproved
-            reasons.append(
-                Text("damaged characters of its property text replaced")
-                if unproved
-                else Text("its property text restored")
-            )
+            restored = Text("its property text restored")
+            reasons.append(Text("damaged characters of its property text replaced") if unproved else restored)
             queues.add((after.topic_text, after.queue_id))
             proofs |= {TAGS_PROOF} if code is not None and not unproved else set()
-        elif slot is not None:
-            new = with_tags(new, slot.tags_code)
         if new != raw:
             fix = self._change(suspect.log, start, new, joined(reasons), queues)
             fix.unproved = unproved
             if misfiled is not None and slot is misfiled:
                 proofs.add(QUEUE_PROOF)
             fix.proofs |= {OFFSET_PROOF} if suspect.codes == {_OFFSET} else proofs
+
+    def _moved(self, raw: bytes, message: Message, slot: QueueSlot, start: int) -> bytes | None:
+        """Return a record with the place that it truly has; None, and a refusal, if a flipped bit cannot explain it."""
+        self._placed.add(start)
+        new = set_fields(raw, slot)
+        if new is None:
+            words = Text(
+                "the record at {start:,} has topic {topic_text!r}, its unit {topic!r}: one flipped bit "
+                "cannot explain this"
+            )
+            self.refusals.append(words.format(start=start, topic_text=message.topic_text, topic=slot.topic))
+        return new
 
     def _tags_code(self, message: Message, at: int) -> int | None:
         """Return the tags code of the record's own unit; None if there is none."""
