@@ -48,15 +48,8 @@ class OtherFiles:
         self.new_bytes = 0
         self.found: list[OtherFile] = []
 
-    def copy_before_log(self) -> None:
-        """Copy what refers to the log: nothing in it may be later than the log's end, which is read afterwards."""
-        self._copy(later=False)
-
-    def copy_after_log(self) -> None:
-        """Copy what messages of the log refer to."""
-        self._copy(later=True)
-
-    def _copy(self, *, later: bool) -> None:
+    def copy(self, *, later: bool) -> None:
+        """Copy what refers to the log, before its end is read; with `later`, after it, what its messages refer to."""
         logs = {*self.store.commitlog_directories}
         if self.store.dledger is not None:
             logs |= {*self.store.dledger.data.directories, *self.store.dledger.index.directories}
@@ -148,10 +141,9 @@ class BackupOptions:
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A snapshot that was made, and what was forgotten afterwards. `since`: the snapshot before; "" without one."""
+    """A snapshot that was made, and what was forgotten afterwards."""
 
     manifest: Manifest
-    since: str
     forgotten: Forgotten
 
     @property
@@ -185,9 +177,9 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
         made = while_files_expire(store, run)
         folder.save(made)
         forgotten = Forgotten((), 0, 0)
-        if sum(attempts) > 1 or folder.has_enough_to_forget(options.keep, started):  # an attempt has left objects
+        if sum(attempts) > 1 or folder.has_enough_to_forget(options.keep, made):  # an attempt has left objects
             forgotten = folder.forget(options.keep, started)
-    return Backup(made, before.snapshot if before is not None else "", forgotten)
+    return Backup(made, forgotten)
 
 
 class _BackupRun:
@@ -211,9 +203,10 @@ class _BackupRun:
             blank = Manifest(self.folder.name, self.snapshot, started, layout_of(self.store), (), ())
             self.folder.save_unfinished(blank)  # until the end: a later run knows that this one was interrupted
         others = OtherFiles(self.store, self.folder, self.before.others if self.before is not None else ())
-        others.copy_before_log()
+        others.copy(later=False)
         if live:
-            self.store = _again(self.store)
+            again = open_store(self.store.path, self.store.config)  # what it lists now
+            again.expiring, self.store = self.store.expiring, again
         layout = layout_of(self.store)
         blank = Manifest(self.folder.name, self.snapshot, started, layout, (), ())
         counts: Counter[str] = Counter()
@@ -229,7 +222,7 @@ class _BackupRun:
                 full=self.options.full,
                 max_rate=self.options.max_rate,
                 progress=self.options.progress,
-                saved=lambda log: self._save(blank, log),
+                saved=lambda log: self.folder.save_unfinished(replace(blank, logs=(*self.done, log))),
             )
             copied = LogCopier(
                 self.store, queue, body_offset, self.folder, self._known(queue.name, started), options
@@ -239,7 +232,7 @@ class _BackupRun:
             branches += copied.branches
             new_bytes += copied.new_bytes
             unread += copied.unread
-        others.copy_after_log()
+        others.copy(later=True)
         return replace(
             blank,
             logs=tuple(self.done),
@@ -249,10 +242,6 @@ class _BackupRun:
             new_bytes=new_bytes + others.new_bytes,
             unread=unread,
         )
-
-    def _save(self, blank: Manifest, log: LogCopy) -> None:
-        """Note what was copied, for a run after an interruption."""
-        self.folder.save_unfinished(replace(blank, logs=(*self.done, log)))
 
     def _known(self, name: str, started: int) -> LogCopy | None:
         """Return what the repository has of a log: of the last snapshot, and of an interrupted run after it."""
@@ -279,10 +268,3 @@ class _BackupRun:
 
         files = tuple(f for f in log.files if all(complete(piece.object, piece.size) for piece in f.pieces))
         return replace(log, files=files, end=max((f.start + log.file_size for f in files), default=log.begin))
-
-
-def _again(store: Store) -> Store:
-    """Return the store as it is listed now."""
-    again = open_store(store.path, store.config)
-    again.expiring = store.expiring
-    return again

@@ -283,7 +283,7 @@ class LogCopier:
 
     def _ends_match(self, file: MappedFile, known: LogFile) -> bool:
         """Whether the first bytes of a file, and those before the last cut, are as in the repository."""
-        stored = StoredFile(self.folder, known)
+        stored = StoredFile.of_log(self.folder, known)
         tail = max(known.length - _TAIL, 0)
         with file.open() as opened:
             return all(
@@ -293,7 +293,7 @@ class LogCopier:
 
     def _first_difference(self, file: MappedFile, known: LogFile) -> int | None:
         """Return the first position at which a file differs from the repository; None if there is none."""
-        stored = StoredFile(self.folder, known)
+        stored = StoredFile.of_log(self.folder, known)
         with file.open() as opened:
             at = 0
             while at < known.length:

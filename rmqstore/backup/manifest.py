@@ -262,8 +262,8 @@ class Manifest:
 
 
 def config_key(digest: str) -> str:
-    """Return the key of a chunk of a small file."""
-    return f"config/{digest}"
+    """Return the key of a chunk of a small file; "" for one of zeros, which is no object."""
+    return f"config/{digest}" if digest else ""
 
 
 def order_of(snapshot: str) -> tuple[str, int]:

@@ -17,7 +17,7 @@ import hashlib
 import itertools
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -112,6 +112,8 @@ class StoreFolder:
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage = storage
         self.name = name
+        self._stored: int | None = None
+        """Bytes of all objects of snapshots, once they have been listed."""
 
     @property
     def address(self) -> str:
@@ -204,23 +206,26 @@ class StoreFolder:
         if self.storage.size(self.key(key)) is None:
             return key
         key = f"{key}.{snapshot}"
-        taken = itertools.takewhile(lambda k: self.storage.size(self.key(k)) is not None, _numbered(key))
-        return key if not (count := len(list(taken))) else f"{key}-{count}"
+        names = itertools.chain([key], (f"{key}-{number}" for number in itertools.count(1)))
+        return next(name for name in names if self.storage.size(self.key(name)) is None)
 
     # --- keeping and checking -------------------------------------------------------------------------------------
 
-    def has_enough_to_forget(self, keep: KeepRule, now_ms: int) -> bool:
-        """Whether one snapshot in twenty is outdated, or the objects have more bytes than are kept.
+    def has_enough_to_forget(self, keep: KeepRule, made: Manifest) -> bool:
+        """Whether one snapshot in twenty is outdated after a new one, or the objects have more bytes than are kept.
 
         `forget` reads all manifests: with a snapshot per minute there are tens of thousands.
         """
         if keep.size is not None:
-            stored = (entry.size for part in _PARTS for entry in self.storage.objects(self.key(part)))
-            if sum(stored) > keep.size:
+            if self._stored is None:
+                self._stored = sum(entry.size for part in _PARTS for entry in self.storage.objects(self.key(part)))
+            else:
+                self._stored += made.new_bytes
+            if self._stored > keep.size:
                 return True
         if keep.age is None:
             return False
-        names, oldest = self.snapshots(), order_of(name_at(now_ms - keep.age))
+        names, oldest = self.snapshots(), order_of(name_at(made.time - keep.age))
         gone = sum(order_of(name) < oldest for name in names[:-1])
         return 0 < len(names) <= 20 * gone
 
@@ -239,10 +244,12 @@ class StoreFolder:
         unfinished = self.unfinished()
         if unfinished is not None:
             needed |= {key for key, _, _ in unfinished.objects()}
-        objects = size = 0
+        objects = size = self._stored = 0
         for folder in _PARTS:
             for entry in list(self.storage.objects(self.key(folder))):
-                if entry.key.removeprefix(f"{self.name}/") not in needed:
+                if entry.key.removeprefix(f"{self.name}/") in needed:
+                    self._stored += entry.size
+                else:
                     self.storage.delete(entry.key)
                     objects, size = objects + 1, size + entry.size
         return Forgotten(tuple(gone), objects, size)
@@ -280,12 +287,6 @@ def name_at(ms: int) -> str:
     return datetime.fromtimestamp(min(max(ms, 0) // 1000, _LAST), UTC).strftime("%Y%m%dT%H%M%SZ")
 
 
-def _numbered(key: str) -> Iterator[str]:
-    """Yield a key, and then the same with numbers."""
-    yield key
-    yield from (f"{key}-{number}" for number in itertools.count(1))
-
-
 def _outdated(manifests: list[Manifest], keep: KeepRule, now_ms: int) -> list[str]:
     """Return the names of the snapshots to forget, oldest first."""
     gone: list[str] = []
@@ -293,15 +294,9 @@ def _outdated(manifests: list[Manifest], keep: KeepRule, now_ms: int) -> list[st
         gone = [m.snapshot for m in manifests[:-1] if m.time < now_ms - keep.age]
     if keep.size is not None:
         left = [m for m in manifests if m.snapshot not in gone]
-        while len(left) > 1 and _size_of(left) > keep.size:
+        while len(left) > 1 and sum({key: size for m in left for key, size, _ in m.objects()}.values()) > keep.size:
             gone.append(left.pop(0).snapshot)
     return gone
-
-
-def _size_of(manifests: Iterable[Manifest]) -> int:
-    """Return the bytes of all objects that snapshots need."""
-    sizes: Mapping[str, int] = {key: size for manifest in manifests for key, size, _ in manifest.objects()}
-    return sum(sizes.values())
 
 
 def now() -> int:

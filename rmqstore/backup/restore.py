@@ -80,7 +80,6 @@ class RestoreOptions:
     take: bool = False
     jobs: int | None = None
     copied: Progress | None = None
-    verified: Progress | None = None
 
 
 @dataclass(slots=True)
@@ -361,9 +360,7 @@ class _Build:
         return open_store(self.place, self.config)
 
     def _options(self, units: KeptUnits | None = None) -> VerifyOptions:
-        return VerifyOptions(
-            jobs=self.options.jobs, broker=self.options.broker, progress=self.options.verified, units=units
-        )
+        return VerifyOptions(jobs=self.options.jobs, broker=self.options.broker, units=units)
 
     def _verify(self) -> None:
         self.verified = examine(self._open(), self._options())

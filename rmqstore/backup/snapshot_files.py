@@ -9,13 +9,13 @@ from __future__ import annotations
 import errno
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
-from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, StoredPiece, config_key
+from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_key
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.files import DirEntry, Files, OpenFile
@@ -25,16 +25,22 @@ from rmqstore.texts import Text
 
 
 class StoredFile(OpenFile):
-    """The bytes of a log file that a snapshot has. `length` in bytes may be larger: the rest is zeros.
+    """The bytes of a file that a snapshot has: parts of objects, as (key without the store's name, length).
 
+    A part with the key "" is zeros. `length` in bytes may be larger than the parts: the rest is zeros.
     Errors: CouldNotCheck if an object is missing or too short.
     """
 
-    def __init__(self, folder: StoreFolder, file: LogFile, length: int | None = None) -> None:
+    def __init__(self, folder: StoreFolder, parts: Sequence[tuple[str, int]], length: int = 0) -> None:
         self._folder = folder
-        self._pieces = file.pieces
-        self._starts = [0, *accumulate(piece.length for piece in file.pieces)]
-        self._length = max(length or 0, self._starts[-1])
+        self._parts = parts
+        self._starts = [0, *accumulate(size for _, size in parts)]
+        self._length = max(length, self._starts[-1])
+
+    @classmethod
+    def of_log(cls, folder: StoreFolder, file: LogFile, length: int = 0) -> StoredFile:
+        """Open a file of a log."""
+        return cls(folder, [(piece.object, piece.length) for piece in file.pieces], length)
 
     @property
     def length(self) -> int:
@@ -44,15 +50,21 @@ class StoredFile(OpenFile):
         size = min(len(buffer), self._length - at)
         if size <= 0:
             return 0
-        if at >= self._starts[-1]:
+        key, within = "", at - self._starts[-1]
+        if within < 0:
+            number = bisect_right(self._starts, at) - 1
+            (key, length), within = self._parts[number], at - self._starts[number]
+            size = min(size, length - within)
+        if not key:
             buffer[:size] = bytes(size)
             return size
-        number = bisect_right(self._starts, at) - 1
-        piece, within = self._pieces[number], at - self._starts[number]
-        size = min(size, piece.length - within)
-        count = self._folder.storage.read_into(self._folder.key(piece.object), buffer[:size], within)
+        key = self._folder.key(key)
+        count = self._folder.storage.read_into(key, buffer[:size], within)
         if count <= 0:
-            raise _short(self._folder, piece)
+            raise CouldNotCheck(
+                Text("{address}/{key} is missing or too short", address=self._folder.storage.address, key=key),
+                Text("`rmqstore snapshots --check` shows which snapshots need it"),
+            )
         return count
 
     def next_data(self, at: int, stop: int) -> tuple[int, int]:
@@ -63,11 +75,7 @@ class StoredFile(OpenFile):
         """Do nothing: no object stays open."""
 
 
-def _short(folder: StoreFolder, piece: StoredPiece) -> CouldNotCheck:
-    return CouldNotCheck(
-        Text("{address}/{key} is missing or too short", address=folder.storage.address, key=folder.key(piece.object)),
-        Text("`rmqstore snapshots --check` shows which snapshots need it"),
-    )
+_COPIED = 1 << 20
 
 
 class SnapshotFiles(Files):
@@ -136,9 +144,9 @@ class SnapshotFiles(Files):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         entry, source = found
         if isinstance(source, LogFile):
-            return StoredFile(self.folder, source, entry.length)
+            return StoredFile.of_log(self.folder, source, entry.length)
         if isinstance(source, OtherFile):
-            return ChunkedFile(self.folder, source)
+            return StoredFile(self.folder, [(config_key(digest), length) for digest, length in source.chunks])
         raise IsADirectoryError(errno.EINVAL, Text("not a regular file"), str(path))
 
     @contextmanager
@@ -149,39 +157,6 @@ class SnapshotFiles(Files):
                 with self.open(entry.path) as file:
                     scratch.copy(file, scratch.path / entry.path.name)
         yield scratch.path
-
-
-class ChunkedFile(OpenFile):
-    """A file beside the log, whose chunks are objects. Errors: CouldNotCheck if one is missing."""
-
-    def __init__(self, folder: StoreFolder, file: OtherFile) -> None:
-        self._folder = folder
-        self._chunks = file.chunks
-        self._starts = [0, *accumulate(length for _, length in file.chunks)]
-
-    @property
-    def length(self) -> int:
-        return self._starts[-1]
-
-    def read_into(self, buffer: memoryview, at: int) -> int:
-        if at >= self.length or not len(buffer):
-            return 0
-        number = bisect_right(self._starts, at) - 1
-        digest, length = self._chunks[number]
-        within = at - self._starts[number]
-        size = min(len(buffer), length - within)
-        if not digest:
-            buffer[:size] = bytes(size)
-            return size
-        count = self._folder.storage.read_into(self._folder.key(config_key(digest)), buffer[:size], within)
-        if count <= 0:
-            raise CouldNotCheck(
-                Text("the object {key} of {folder} is too short", key=config_key(digest), folder=self._folder.name)
-            )
-        return count
-
-    def close(self) -> None:
-        """Do nothing: no object stays open."""
 
 
 def log_directory(log: LogCopy, self_id: str) -> str:

@@ -10,12 +10,12 @@ from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk import StorePath, is_snapshot_address
 from rmqstore.files.files import LOCAL, Files
-from rmqstore.files.store import Store, open_store
+from rmqstore.files.store import Store, open_store, while_files_expire
 from rmqstore.formats.times import parse_time
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verified import VerifyOptions
+    from rmqstore.checks.verified import Verified, VerifyOptions
     from rmqstore.scan.workers import Mapper
 
 FOR_READING = frozenset({"cq", "index", "checkpoint"})
@@ -81,11 +81,19 @@ def with_earlier_bytes(store: Store) -> Iterator[tuple[str, Store]]:
             yield name, open_store(store.path, store.config, SnapshotFiles(files.folder, manifest, files.root))
 
 
-def after_one_pass(store: Store, options: VerifyOptions, mapper: Mapper | None = None) -> VerifyOptions:
-    """Return options with which a store is verified; of a snapshot, the log is read here, and not again.
+def examine_named(store: Store, options: VerifyOptions, mapper: Mapper | None = None) -> tuple[Store, Verified]:
+    """Examine a store, whose files may expire meanwhile, or a snapshot. Return also the store as it was listed last.
 
     `mapper` replaces the `jobs` processes. Errors: as `checks.verify.examine`.
     """
+    from rmqstore.checks.verify import examine_lasting
+
+    how = _after_one_pass(store, options, mapper)
+    return while_files_expire(store, lambda look: examine_lasting(look, how, mapper))
+
+
+def _after_one_pass(store: Store, options: VerifyOptions, mapper: Mapper | None) -> VerifyOptions:
+    """Return options with which a store is verified; of a snapshot, the log is read here, and not again."""
     partly = options.max_duration is not None or options.since is not None or options.until is not None
     if not store.files.derives or partly or options.start_at or options.last_run is not None:
         return options

@@ -165,12 +165,9 @@ class LocalStorage(Storage):
         except OSError as error:
             raise explain(error, self.directory) from error
 
-    def _path(self, key: str) -> Path:
-        return self.directory / check_key(key)
-
     def path_of(self, key: str) -> Path:
         """Return the file of an object."""
-        return self._path(key)
+        return self.directory / check_key(key)
 
     def create(self, key: str, data: bytes) -> None:
         with self.writer(key) as writer:
@@ -178,15 +175,15 @@ class LocalStorage(Storage):
             writer.finish()
 
     def replace(self, key: str, data: bytes) -> None:
-        with LocalWriter(self._path(key), replaces=True) as writer:
+        with LocalWriter(self.path_of(key), replaces=True) as writer:
             writer.write(data)
             writer.finish()
 
     def writer(self, key: str) -> LocalWriter:
-        return LocalWriter(self._path(key))
+        return LocalWriter(self.path_of(key))
 
     def size(self, key: str) -> int | None:
-        path = self._path(key)
+        path = self.path_of(key)
         try:
             status = path.lstat()  # a link leads out of the repository, and is not an object
         except (FileNotFoundError, NotADirectoryError):
@@ -196,7 +193,7 @@ class LocalStorage(Storage):
         return status.st_size if stat.S_ISREG(status.st_mode) else None
 
     def read_into(self, key: str, buffer: memoryview, at: int) -> int:
-        path = self._path(key)
+        path = self.path_of(key)
         with explained(path):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
             try:
@@ -205,7 +202,7 @@ class LocalStorage(Storage):
                 os.close(descriptor)
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
-        top = self._path(prefix)
+        top = self.path_of(prefix)
         todo = [top]
         while todo:
             folder = todo.pop()
@@ -232,13 +229,13 @@ class LocalStorage(Storage):
             raise explain(error, self.directory) from error
 
     def delete(self, key: str) -> None:
-        path = self._path(key)
+        path = self.path_of(key)
         with explained(path):
             path.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
-        path = self._path(key)
+        path = self.path_of(key)
         make_directories(path.parent)
         with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
@@ -257,7 +254,7 @@ class LocalStorage(Storage):
             os.close(descriptor)
 
     def clean(self, prefix: str) -> None:
-        for folder, _, names in os.walk(self._path(prefix)):
+        for folder, _, names in os.walk(self.path_of(prefix)):
             for name in names:
                 if name.endswith(PART):
                     Path(folder, name).unlink(missing_ok=True)

@@ -211,7 +211,7 @@ def test_damaged_properties_of_a_message_are_no_new_branch(grown: GrowingStore, 
     assert made.branches[0].since != first.snapshot
     folder = folder_in(LocalStorage(repo))
     for earlier, content in zip(made.earlier(), reversed(good[:-1]), strict=True):
-        assert StoredFile(folder, earlier.logs[0].files[0]).read(1 << 20, 0) == content
+        assert StoredFile.of_log(folder, earlier.logs[0].files[0]).read(1 << 20, 0) == content
     run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
     assert file.read_bytes() == good[0]
     assert backed_up(grown.root, repo).exit_code == 0
