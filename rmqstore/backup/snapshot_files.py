@@ -75,9 +75,6 @@ class StoredFile(OpenFile):
         """Do nothing: no object stays open."""
 
 
-_COPIED = 1 << 20
-
-
 class SnapshotFiles(Files):
     """The files of one snapshot, below a directory that does not exist: `root`."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +15,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DurationType, Size, bytes_text, many, time_text
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
 from rmqstore.cli.shared.options import command, gathered
-from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, RmqStoreError, UsageError, about
+from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, UsageError, about
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
@@ -148,8 +147,6 @@ def _refuse_in_store(store: Store, repository: str) -> None:
 
 
 def _once(out: Output, store: Store, folder: StoreFolder, options: BackupOptions, metrics: Metrics) -> int:
-    from dataclasses import replace
-
     from rmqstore.backup.backup import back_up
 
     with out.progress("backup", store.log_bytes) as progress:
@@ -173,20 +170,14 @@ def _for_ever(
         started = time.monotonic()
         try:
             _once(out, open_store(store.path, store.config), folder, options, metrics)
-        except _PASSING as error:
+        except (*_PASSING, OSError) as error:
             if first:
                 raise
-            _tell(out, error)
-        except OSError as error:
-            if first:
-                raise
-            _tell(out, CouldNotCheck(about(error.filename or folder.storage.address, error)))
+            if isinstance(error, OSError):
+                error = CouldNotCheck(about(error.filename or folder.storage.address, error))
+            out.note(Text("warning: no snapshot was made: {message}", message=error.message))
         first = False
         time.sleep(max(every - (time.monotonic() - started), 0))
-
-
-def _tell(out: Output, error: RmqStoreError) -> None:
-    out.note(Text("warning: no snapshot was made: {message}", message=error.message))
 
 
 def _document(folder: StoreFolder, made: Backup) -> dict[str, Any]:
@@ -196,33 +187,35 @@ def _document(folder: StoreFolder, made: Backup) -> dict[str, Any]:
         "repository": folder.storage.address,
         "name": manifest.name,
         "snapshot": manifest.snapshot,
-        "log": {"from": manifest.begin, "to": manifest.end, "last_timestamp": _time(manifest.last_time)},
-        "messages": manifest.messages,
-        "new_bytes": manifest.new_bytes,
-        "bytes": manifest.size,
+        **_contents(manifest),
         "verified": not manifest.unread,
         "unread_bytes": manifest.unread,
-        "branches": [branch_row(branch) for branch in manifest.branches],
-        "counts": dict(manifest.counts),
         "forgotten": list(made.forgotten.snapshots),
         "freed_bytes": made.forgotten.bytes,
     }
 
 
-def branch_row(branch: Any) -> dict[str, Any]:
-    """Return the JSON of a place where a log no longer continues the repository."""
+def _contents(manifest: Manifest) -> dict[str, Any]:
+    """Return the JSON of what a snapshot contains."""
+    last = manifest.last_time if manifest.last_time >= 0 else None
     return {
-        "log": branch.log,
-        "offset": branch.offset,
-        "timestamp": branch.time,
-        "since": branch.since,
-        "damage": branch.damage,
-        "missing_to": branch.missing_to,
+        "log": {"from": manifest.begin, "to": manifest.end, "last_timestamp": last},
+        "messages": manifest.messages,
+        "new_bytes": manifest.new_bytes,
+        "bytes": manifest.size,
+        "branches": [
+            {
+                "log": branch.log,
+                "offset": branch.offset,
+                "timestamp": branch.time,
+                "since": branch.since,
+                "damage": branch.damage,
+                "missing_to": branch.missing_to,
+            }
+            for branch in manifest.branches
+        ],
+        "counts": dict(manifest.counts),
     }
-
-
-def _time(ms: int) -> int | None:
-    return ms if ms >= 0 else None
 
 
 def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
@@ -368,7 +361,10 @@ def _snapshots_document(repository: str, found: list[Listed], *, check: bool) ->
         "stores": [
             {
                 "name": one.folder.name,
-                "snapshots": [_row(manifest) for manifest in one.manifests],
+                "snapshots": [
+                    {"snapshot": made.snapshot, "made": made.time, "kind": made.layout.kind, **_contents(made)}
+                    for made in one.manifests
+                ],
                 "unreadable": [{"snapshot": name, "reason": reason} for name, reason in one.unreadable],
                 "faults": [{"object": key, "fault": fault} for key, fault in one.faults] if check else None,
                 "forgotten": list(one.forgotten.snapshots) if one.forgotten is not None else [],
@@ -376,24 +372,6 @@ def _snapshots_document(repository: str, found: list[Listed], *, check: bool) ->
             }
             for one in found
         ],
-    }
-
-
-def _row(manifest: Manifest) -> dict[str, Any]:
-    return {
-        "snapshot": manifest.snapshot,
-        "made": manifest.time,
-        "kind": manifest.layout.kind,
-        "log": {
-            "from": manifest.begin,
-            "to": manifest.end,
-            "last_timestamp": manifest.last_time if manifest.last_time >= 0 else None,
-        },
-        "messages": manifest.messages,
-        "new_bytes": manifest.new_bytes,
-        "bytes": manifest.size,
-        "branches": [branch_row(branch) for branch in manifest.branches],
-        "counts": dict(manifest.counts),
     }
 
 
@@ -427,6 +405,5 @@ def _snapshot_lines(manifest: Manifest) -> Iterator[str]:
             continue
         what = Text("damaged") if branch.damage else Text("a new branch")
         yield Text("      {log}: {what} from {offset:,} on", log=branch.log, what=what, offset=branch.offset)
-    with contextlib.suppress(ValueError):
-        if manifest.counts:
-            yield f"      {', '.join(f'{code} x {count:,}' for code, count in manifest.counts.items())}"
+    if manifest.counts:
+        yield f"      {', '.join(f'{code} x {count:,}' for code, count in manifest.counts.items())}"

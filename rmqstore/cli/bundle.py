@@ -12,7 +12,7 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import Offset, bytes_text, fitted, many, title, wrapped
-from rmqstore.cli.shared.options import command
+from rmqstore.cli.shared.options import FILE, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.texts import Placed, Text, joined
@@ -35,7 +35,7 @@ _ASK = 1 << 30
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="FILE",
     help="Write the archive (tar.gz) to FILE, which must not exist.",
 )

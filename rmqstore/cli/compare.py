@@ -247,7 +247,7 @@ def ranges_text(ranges: list[tuple[int, int]]) -> str:
     ]
     if len(ranges) > _RANGES:
         shown.append(many(len(ranges) - _RANGES, "more range"))
-    text = joined((joined(shown[:-1]), shown[-1]), " and ") if len(shown) > 1 else shown[0]
+    text = joined(shown, last=" and ")
     single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
     return Text("queue offset {text}", text=text) if single else Text("queue offsets {text}", text=text)
 

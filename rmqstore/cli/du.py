@@ -148,11 +148,10 @@ def du(
     measured.write(of_usage(found), 1 if damage else 0)
     if out.as_json:
         out.report(found.to_json(str(store), top))
+    elif counting.plot:
+        out.lines(_plot(found, wanted, top, out))
     else:
-        if counting.plot:
-            out.lines(_plot(found, wanted, top, out))
-        else:
-            out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
+        out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
     if found.fillers and not counting.fillers:
         words = Text("{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)")
         out.note(words.format(fillers=many(found.fillers, "filler")))

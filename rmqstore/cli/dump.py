@@ -23,7 +23,7 @@ from rmqstore.cli.shared.filters import (
     refuse_with_positions,
 )
 from rmqstore.cli.shared.help_pages import kept
-from rmqstore.cli.shared.options import VERSIONS, WorkOptions, command, gathered
+from rmqstore.cli.shared.options import BODY, VERSIONS, WorkOptions, command, gathered, text_filters
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError, reason
 from rmqstore.texts import Placed, Text, joined
@@ -56,33 +56,28 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     unparsed = 0
 
     def batches() -> Iterator[Any]:
-        nonlocal problem, unparsed
+        nonlocal problem, left, unparsed
         try:
             for batch in READERS[what](store, selection):
                 unparsed += batch_length(batch) if UNPARSED in batch else 0
-                yield batch
+                if left is None:
+                    yield batch
+                    continue
+                yield {k: v if isinstance(v, (str, int)) else v[:left] for k, v in batch.items()}
+                left -= min(left, batch_length(batch))
+                if left == 0:
+                    return
         except CannotRead as e:
             problem = reason(e)
-
-    def limited() -> Iterator[Any]:
-        nonlocal left
-        for batch in batches():
-            if left is None:
-                yield batch
-                continue
-            yield {k: v if isinstance(v, (str, int)) else v[:left] for k, v in batch.items()}
-            left -= min(left, batch_length(batch))
-            if left == 0:
-                return
 
     found = 0
     if out.format == "ndjson" and not (out.string_ints or out.iso):
         with out.stream(data=True) as file:
-            for batch in limited():
+            for batch in batches():
                 found += batch_length(batch)
                 file.write(("\n".join(batch_lines(batch)) + "\n").encode())
     else:
-        found = write_rows(out, (row for batch in limited() for row in batch_rows(batch)))
+        found = write_rows(out, (row for batch in batches() for row in batch_rows(batch)))
     if not found and not problem:
         note_no_match(out, Text("{what} entry", what=what), selection, [str(store.path)])
     if unparsed:
@@ -167,8 +162,6 @@ _OF_PART = {
 class DumpOptions:
     """Which records to print, beside the shared filters, and how."""
 
-    tags: tuple[str, ...]
-    keys: tuple[str, ...]
     msg_ids: tuple[str, ...]
     start: int | None
     stop: int | None
@@ -182,8 +175,6 @@ class DumpOptions:
         """Return the records that all filters together select."""
         return replace(
             filters.selection(),
-            tags=frozenset(self.tags),
-            keys=frozenset(self.keys),
             msg_ids=frozenset(i.upper() if len(i) in (32, 56) else i for i in self.msg_ids),
             start=self.start,
             stop=self.stop,
@@ -204,8 +195,7 @@ class DumpOptions:
     ),
 )
 @click.option("--what", type=click.Choice([*MESSAGES, *UNITS, *SMALL]), metavar="PART", help=kept(_WHAT))
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
+@text_filters
 @click.option(
     "--msg-id",
     "msg_ids",
@@ -222,11 +212,7 @@ class DumpOptions:
     is_flag=True,
     help="Show what each part of the log contains, where the log ends, and where a broker's recovery would cut it.",
 )
-@click.option(
-    "--body",
-    type=click.Choice(["text", "json", "hex", "base64"]),
-    help="Show message bodies, in this form. They may be personal data.",
-)
+@click.option("--body", type=BODY, help="Show message bodies, in this form. They may be personal data.")
 @click.option(
     "--raw-body", is_flag=True, help="Show bodies as stored, not decompressed (as base64 unless --body says otherwise)."
 )
@@ -315,6 +301,8 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
+    from rmqstore.checks.filler_notes import repaired_records
+    from rmqstore.scan.columns import NOTHING
     from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -327,10 +315,11 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
         with out.progress("dump", total) as progress:
             found = write_text(out, store, what, job, damage, count, progress)
     else:
-        found_rows = read_messages(store, what, job, damage, jobs=count)
-        rows: Iterable[dict[str, Any]] = chain.from_iterable(found_rows)
+        repaired = repaired_records(store)
+        job = replace(job, selection=replace(job.selection, repaired=repaired))
+        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
-        if out.format == "table" and not job.entries and _is_repaired(store):
+        if out.format == "table" and not job.entries and repaired != NOTHING:
             rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
         if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
@@ -340,14 +329,6 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     if not found:
         note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
-
-
-def _is_repaired(store: Store) -> bool:
-    """Whether a repair has left fillers or mended messages in a log."""
-    from rmqstore.checks.filler_notes import repaired_records
-    from rmqstore.scan.columns import NOTHING
-
-    return repaired_records(store) != NOTHING
 
 
 def _with_repair(row: dict[str, Any]) -> dict[str, Any]:

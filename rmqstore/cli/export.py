@@ -12,7 +12,7 @@ import click
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
-from rmqstore.cli.shared.options import WorkOptions, command, gathered
+from rmqstore.cli.shared.options import WorkOptions, command, gathered, text_filters
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 class Wanted:
     """Which messages to export, and what of them."""
 
-    tags: tuple[str, ...]
-    keys: tuple[str, ...]
     limit: int | None
     no_body: bool
     decode: bool
@@ -39,10 +37,6 @@ class Wanted:
     fillers: bool
     stale: bool
     split_batches: bool
-
-    def selection(self, filters: FilterOptions) -> Selection:
-        """Return the messages that all filters together select."""
-        return replace(filters.selection(), tags=frozenset(self.tags), keys=frozenset(self.keys), limit=self.limit)
 
     def options(self, scan: ScanOptions) -> ExportOptions:
         """Return the options of the export."""
@@ -71,8 +65,7 @@ class Wanted:
         "rmqstore export /data/rocketmq/store --topic Order --decode --text | jq .body",
     ),
 )
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
+@text_filters
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Export at most N messages.")
 @click.option("--no-body", is_flag=True, help="Leave bodies out. The export then cannot be imported.")
 @click.option("--decode", is_flag=True, help="Decompress bodies. Without it they are written as stored.")
@@ -112,7 +105,7 @@ def export(
     logs = logs_of(opened)
     refuse_without_log(opened)
     live = note_live(out, opened, Text("what it writes from now on may be missing"))
-    selection = wanted.selection(filters)
+    selection = replace(filters.selection(), limit=wanted.limit)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
     damage = Skipped(live=live)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +13,9 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, printable, time_text, title, wrapped
-from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place
+from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place, record_words
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
-from rmqstore.cli.shared.options import WorkOptions, command, gathered
+from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
@@ -30,10 +30,9 @@ if TYPE_CHECKING:
     from rmqstore.views.lookup import Found
     from rmqstore.views.lost import MissingMessage
     from rmqstore.views.progress import Popped
-    from rmqstore.views.search import Answer, Question, Trace
+    from rmqstore.views.search import Answer, Question
     from rmqstore.views.stories import Event, Lifecycle, MessageStatus, Story
 
-_BODIES = ("text", "json", "hex", "base64")
 _GROUPS = 8
 _EVENTS = {
     "half": Text("half message"),
@@ -47,6 +46,12 @@ _EVENTS = {
     "dlq": Text("dead letter"),
     "stored": Text("stored"),
     "delivered": Text("delivered"),
+}
+
+_NOT_DELIVERED = {
+    "undecided": Text("not committed and not rolled back: consumers do not get it"),
+    "rolled-back": Text("rolled back: consumers do not get it"),
+    "given-up": Text("given up by the broker, because the producer never decided: consumers do not get it"),
 }
 
 
@@ -84,7 +89,7 @@ class FindOptions:
 )
 @click.option("--read-log", is_flag=True, help="Read the log even if the index has an answer, which may be incomplete.")
 @click.option("--index-only", is_flag=True, help="Never read the log, even if ids and index have no answer.")
-@click.option("--body", type=click.Choice(_BODIES), help="Show bodies, in this form (default: not shown).")
+@click.option("--body", type=BODY, help="Show bodies, in this form (default: not shown).")
 @gathered("asked", FindOptions)
 def find(
     out: Output,
@@ -175,7 +180,7 @@ def _report(store: Path, answer: Answer, rows: list[dict[str, Any]], seconds: fl
         "schema": "rmqstore.find/1",
         "store": str(store),
         "messages": rows,
-        "traces": [_trace_row(trace) for _, trace in sorted(answer.traces.items())],
+        "traces": [asdict(trace) for _, trace in sorted(answer.traces.items())],
         "lost": [lost.to_json() for lost in answer.lost.values()],
         "searched": answer.searched,
         "log_read": [{"start": start, "stop": stop} for start, stop in answer.read],
@@ -184,10 +189,6 @@ def _report(store: Path, answer: Answer, rows: list[dict[str, Any]], seconds: fl
         "damaged_spans": answer.damage.count,
         "seconds": round(seconds, 3),
     }
-
-
-def _trace_row(trace: Trace) -> dict[str, Any]:
-    return {"offset": trace.offset, "topic": trace.topic, "key": trace.key, "state": trace.state}
 
 
 def _row(
@@ -208,11 +209,10 @@ def _row(
             }
             for p in status.consumers
         ]
-    entry, index = status.queue_entry, status.index
     return row | {
         "record": status.record,
-        "queue_entry": {"state": entry.state, "offset": entry.offset, "tag_matches": entry.tag_matches},
-        "index": {"state": index.state, "present": list(index.present), "missing": list(index.missing)},
+        "queue_entry": asdict(status.queue_entry),
+        "index": asdict(status.index),
         "consumers": consumers,
         "outcome": lifecycle.outcome or None,
         "due": lifecycle.due,
@@ -295,7 +295,7 @@ def _story(story: Story, body: BodyStyle, width: int) -> Iterator[str]:
     yield detail(Text("sent"), Text("{time} by {host}", time=born, host=host_text(message.born_host)))
     for event in story.events:
         yield from _event(event, width)
-    yield detail(Text("record"), _record(story.status))
+    yield detail(Text("record"), record_words(story.status.record))
     yield detail(Text("queue entry"), _queue_entry(story.status))
     yield detail(Text("index"), _index(story.main, story.status))
     if story.is_for_consumers:
@@ -317,13 +317,8 @@ def _name(story: Story) -> str:
 
 def _ending(story: Story) -> str:
     """How a message ended, in a sentence."""
-    due = "" if story.due is None else time_text(story.due, exact=True)
-    if story.ending == "undecided":
-        return Text("not committed and not rolled back: consumers do not get it")
-    if story.ending == "rolled-back":
-        return Text("rolled back: consumers do not get it")
-    if story.ending == "given-up":
-        return Text("given up by the broker, because the producer never decided: consumers do not get it")
+    if story.ending in _NOT_DELIVERED:
+        return _NOT_DELIVERED[story.ending]
     arrived = Text("arrived, committed") if story.committed else title(Text("arrived"))
     if story.dead is not None:
         when = time_text(story.dead.message.store_timestamp, exact=True)
@@ -332,13 +327,14 @@ def _ending(story: Story) -> str:
         return joined((arrived, given_up.format(group=printable(story.given_up_by), when=when, retries=retries)))
     if story.main.message.topic_text in (SCHEDULE_TOPIC, TIMER_TOPIC):
         if story.ending == "overdue":
+            due = "" if story.due is None else time_text(story.due, exact=True)
             return Text("{arrived}, but overdue: it was due at {due} and is not delivered", arrived=arrived, due=due)
         if story.due is not None:
             coming, past = (
-                Text("{arrived}, due at {due}, not delivered yet"),
-                Text("{arrived}, due since {due}, not delivered yet"),
+                Text("{arrived}, due at {time}, not delivered yet"),
+                Text("{arrived}, due since {time}, not delivered yet"),
             )
-            return (past if _is_past(story.due) else coming).format(arrived=arrived, due=due)
+            return _due(story.due, coming, past, arrived=arrived)
         return Text("{arrived}, not delivered yet", arrived=arrived)
     if story.status.record != "sound":
         return Text("{arrived}, but damaged: {fault}", arrived=arrived, fault=in_words(story.status.record))
@@ -356,9 +352,8 @@ def _readers(story: Story) -> Iterator[str]:
         times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
         yield Text("sent back by {groups}{times}", groups=_groups(sent_back), times=times)
         if story.due is not None:
-            overdue, coming = Text("the next retry overdue since {due}"), Text("the next retry due at {due}")
-            words = overdue if story.ending == "overdue" or _is_past(story.due) else coming
-            yield words.format(due=time_text(story.due, exact=True))
+            coming, past = Text("the next retry due at {time}"), Text("the next retry overdue since {time}")
+            yield _due(story.due, past if story.ending == "overdue" else coming, past)
     yield from _pop_readers(story)
     if past:
         yield Text("read past by {past}", past=past)
@@ -386,11 +381,9 @@ def _pop_readers(story: Story) -> Iterator[str]:
         if state is PopState.ACKNOWLEDGED:
             yield Text("acknowledged by {names}{retries}", names=names, retries=retries)
         elif state is PopState.INVISIBLE:
-            when = max(p.visible_time for p in found)
-            coming = Text("received by {names} and not acknowledged{retries}: delivered again at {when}")
-            past = Text("received by {names} and not acknowledged{retries}: to be delivered again since {when}")
-            words = past if _is_past(when) else coming
-            yield words.format(names=names, retries=retries, when=time_text(when, exact=True))
+            coming = Text("received by {names} and not acknowledged{retries}: delivered again at {time}")
+            past = Text("received by {names} and not acknowledged{retries}: to be delivered again since {time}")
+            yield _due(max(p.visible_time for p in found), coming, past, names=names, retries=retries)
         elif state is PopState.RETURNED:
             yield Text(
                 "not acknowledged in time by {names}: back in the retry topic{retries}", names=names, retries=retries
@@ -399,9 +392,10 @@ def _pop_readers(story: Story) -> Iterator[str]:
             yield Text("received by {names}: the store does not tell whether it was acknowledged", names=names)
 
 
-def _is_past(moment: int) -> bool:
-    """Whether a moment (ms) has passed: nothing becomes due while no broker runs, and the answer says so."""
-    return moment < time.time() * 1000
+def _due(moment: int, coming: Text, past: Text, **values: object) -> Text:
+    """Say when something will be or was due (ms): it stays due while no broker runs, and the answer says so."""
+    words = past if moment < time.time() * 1000 else coming
+    return words.format(time=time_text(moment, exact=True), **values)
 
 
 def _groups(names: Iterable[str]) -> str:
@@ -409,7 +403,7 @@ def _groups(names: Iterable[str]) -> str:
     shown, more = every[:_GROUPS], len(every) - _GROUPS
     if more > 0:
         return Text("{shown} and {groups}", shown=joined(shown), groups=many(more, "more group"))
-    return joined([joined(shown[:-1]), shown[-1]], " and ") if len(shown) > 1 else "".join(shown)
+    return joined(shown, last=" and ")
 
 
 def _event(event: Event, width: int) -> Iterator[str]:
@@ -447,12 +441,6 @@ def _nothing(text: str, answer: Answer) -> str:
     if answer.damage and _unknown(text, answer) == "never":
         words = Text("{text}: not found, but not all of the log can be read")
     return words.format(text=printable(text))
-
-
-def _record(status: MessageStatus) -> str:
-    if status.record == "sound":
-        return Text("sound (body CRC matches)")
-    return Text("damaged: {fault}", fault=in_words(status.record))
 
 
 def _queue_entry(status: MessageStatus) -> str:
@@ -526,10 +514,9 @@ def _pop_words(found: Popped) -> str:
     if found.state is PopState.ACKNOWLEDGED:
         return Text("has acknowledged it")
     if found.state is PopState.INVISIBLE:
-        time = time_text(found.visible_time, exact=True)
         coming = Text("has received it, not acknowledged it, and gets it again at {time}")
         past = Text("has received it, not acknowledged it, and is to get it again since {time}")
-        return (past if _is_past(found.visible_time) else coming).format(time=time)
+        return _due(found.visible_time, coming, past)
     if found.state is PopState.RETURNED:
         return Text("has not acknowledged it in time: it is in the group's retry topic")
     return Text("has received it; the store does not tell whether it has acknowledged it")

@@ -13,7 +13,7 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many, printable, time_text, wrapped
-from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place
+from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place, record_words
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from rmqstore.views.lookup import Found
     from rmqstore.views.lost import MissingMessage
 
-_FAULTS = {
-    "body_crc": Text("the body does not match its CRC"),
-    "physical_offset": Text("its field PHYSICALOFFSET has another log offset"),
-    "topic": Text("it has no valid topic"),
-}
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
 _FLAGS = {
     0x1: Text("compressed"),
@@ -263,11 +258,10 @@ def _text(found: Found, row: Mapping[str, Any], *, short: bool, width: int | Non
     where = queue_place(*found.queue_place)
     head = Text("{where}   {place}   stored {stored}", where=where, place=place, stored=stored)
     yield from wrapped(head, width, then="  ") if width is not None else [head]
-    fault = Text("damaged: {fault}", fault=_FAULTS.get(row["fault"], row["fault"]))
     born = time_text(message.born_timestamp, exact=True)
     flags = f"0x{message.sys_flag & 0xFFFFFFFF:x}"
     rows: list[tuple[str, str]] = [
-        (Text("record"), Text("sound (body CRC matches)") if found.sound else fault),
+        (Text("record"), record_words(row["fault"] or "sound")),
         (Text("file"), Text("{file} at {at:,}, {size:,} bytes", file=found.file, at=found.at, size=message.size)),
         (Text("born"), Text("{time} by {host}", time=born, host=row["born_host"])),
         (Text("store host"), row["store_host"]),

@@ -15,7 +15,7 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DurationType, bytes_text, many, time_text
 from rmqstore.cli.shared.options import command
-from rmqstore.errors import CouldNotCheck, NotAStore, UsageError
+from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.formats.times import parse_stamp
 from rmqstore.texts import Placed, Text, joined
 
@@ -120,6 +120,7 @@ def journals(
     never removed; --missing removes what the store has of a journal that was kept elsewhere (--journal) and is gone.
     Exit code 1: there is something to prune, but --apply was not given.
     """
+    from rmqstore.cli.shared.reading import refuse_part
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import list_journals, prune_missing
     from rmqstore.repair.journal.journal import prune as remove
@@ -128,10 +129,7 @@ def journals(
     if not prune and (keep is not None or older_than is not None or missing or apply_it):
         raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))
     opened = open_store(store, config)
-    if opened.part is not None:
-        raise NotAStore(
-            Text("{store} is a part of a store", store=store), Text("name the whole store, which has the journals")
-        )
+    refuse_part(opened, Text("name the whole store, which has the journals"))
     found = [_read(folder) for folder in list_journals(opened.root)]
     going = [one for one in found if missing and one.state == "missing"]
     going = [*going, *_going(found, keep, older_than)] if prune else []

@@ -16,11 +16,11 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output, new_directory
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, time_text, title
-from rmqstore.cli.printing.sentences import queue_place
+from rmqstore.cli.printing.sentences import BODY_WORDS, queue_place
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
-from rmqstore.cli.shared.reading import note_live, refuse_without_log
-from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError, about
+from rmqstore.cli.shared.options import BODY, FILE, FOLDER, WorkOptions, broker_option, command, gathered
+from rmqstore.cli.shared.reading import note_live, refuse_part, refuse_without_log
+from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from rmqstore.views.deleted_topics import DeletedTopic
     from rmqstore.views.dump.old_records import OldRecordFinder
     from rmqstore.views.expected import Verdict
-    from rmqstore.views.lost import Losses, LostMessage
+    from rmqstore.views.lost import Losses, LostMessage, LostMessages
 
 
 _LISTED = 10_000
@@ -165,7 +165,6 @@ _STATES = {
     "lost": Text("lost"),
     "nowhere": Text("nowhere"),
 }
-_BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "mended": Text("mended"), "gone": Text("gone")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,20 +193,20 @@ class LostOptions:
 )
 @click.option(
     "--journal",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="List what this repair lost (default: the newest repair of the store, if there is one).",
 )
 @click.option("--next-start", is_flag=True, help="List what the next broker start would lose, even after a repair.")
 @click.option(
     "--bodies",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="DIR",
     help="Save what is left of the bodies as files in DIR, which must not exist.",
 )
 @click.option(
     "--body",
-    type=click.Choice(["text", "json", "hex", "base64"]),
+    type=BODY,
     help="Add what is left of the bodies to JSON, NDJSON and CSV, in this form. They may be personal data.",
 )
 @click.option(
@@ -241,16 +240,13 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
     """
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.config import tier_words
+    from rmqstore.files.files import read_given
     from rmqstore.views.lost import LostMessages, with_keys
 
     if asked.journal is not None and asked.next_start:
         raise UsageError(Text("--journal and --next-start exclude each other"), Text("leave one of them out"))
     opened = open_named(store, config)
-    if opened.part is not None:
-        raise NotAStore(
-            Text("{store} is a part of a store", store=store),
-            Text("name the whole store: its queues and index show what is lost"),
-        )
+    refuse_part(opened, Text("name the whole store: its queues and index show what is lost"))
     if asked.stale:
         if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys or asked.expected:
             raise UsageError(Text("--stale excludes all options that name lost messages"), Text("use it alone"))
@@ -261,7 +257,10 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
                 Text("--expected excludes --journal, --next-start, --bodies and --keys"), Text("use it alone")
             )
         return _expected(out, store, opened, asked.expected, work)
-    wanted = _read_keys(asked.keys)
+    wanted = None
+    if asked.keys is not None:
+        lines = read_given(asked.keys, _LARGEST_LIST).decode("utf-8", "surrogateescape").splitlines()
+        wanted = [line for line in lines if line]
     if asked.bodies is not None:
         _check_bodies(asked.bodies, store)
     view = LostMessages(opened)
@@ -290,12 +289,13 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
 
 def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOptions) -> int:
     """Tell for each expected message whether it is in the store, damaged, lost, or nowhere."""
+    from rmqstore.files.files import read_given
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.expected import NAMES, NOWHERE, PRESENT, read_expected, records_of, verdicts
     from rmqstore.views.lost import LostMessages, applied_repairs
 
-    listed = read_expected(_read(path))
+    listed = read_expected(read_given(path, _LARGEST_LIST))
     texts = listed.texts
     if not texts:
         raise UsageError(
@@ -321,7 +321,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
         tail["unread_lines"] = len(listed.unread)
         out.report(head | {"counts": {state: counts[state] for state in _STATES}} | tail)
     elif out.format == "table":
-        out.lines(_expected_text(found, out.width), wrap=True)
+        out.lines(_expected_text(found), wrap=True)
     else:
         write_rows(out, rows)
     if nowhere and (unlisted or losses.at_least or report.unchecked):
@@ -348,7 +348,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     return 4 if report.unchecked or listed.unread else 0
 
 
-def _expected_text(found: list[Verdict], width: int) -> Iterator[str]:
+def _expected_text(found: list[Verdict]) -> Iterator[str]:
     counts = Counter(one.state for one in found)
     told = joined(Placed("{n:,} {state}", n=counts[one], state=_STATES[one]) for one in _STATES if counts[one])
     yield Text("{messages} expected: {told}", messages=many(len(found), "message"), told=told)
@@ -395,18 +395,16 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
     return next((folder for folder, _ in applied_repairs(opened)), None)
 
 
-def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
+def _before(out: Output, opened: Store, work: WorkOptions) -> tuple[Store, LostMessages, Losses, Verified]:
     """Return the store that was examined, a view of it, what it loses, and what was verified."""
-    from rmqstore.checks.verify import examine_lasting
-    from rmqstore.files.store import while_files_expire
+    from rmqstore.backup.snapshot_store import examine_named
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.replica.own_copies import names_of_copies
     from rmqstore.views.lost import LostMessages
 
     with out.progress("lost", opened.log_bytes) as progress:
-        options = work.verifying(progress.add)
-        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
+        look, verified = examine_named(opened, work.verifying(progress.add))
     report = verified.report
     if report.live:
         out.note(Text("note: a broker is running on this store; the list is not final"))
@@ -423,21 +421,6 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> Any:
         out.note(copied.format(name=name))
     view = LostMessages(look)
     return look, view, view.at_next_start(verified, plan), verified
-
-
-def _read_keys(path: Path | None) -> list[str] | None:
-    if path is None:
-        return None
-    return [line for line in _read(path).decode("utf-8", "surrogateescape").splitlines() if line]
-
-
-def _read(path: Path) -> bytes:
-    from rmqstore.files.files import LOCAL
-
-    try:
-        return LOCAL.read_small(path, _LARGEST_LIST)
-    except OSError as error:
-        raise NotReadable(about(path, error)) from error
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
@@ -664,7 +647,7 @@ def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
         printable(f"{one.topic}/{one.queue_id}"),
         f"{one.queue_offset:,}",
         "" if one.offset is None else f"{one.offset:,}",
-        title(_BODY_WORDS[state]),
+        title(BODY_WORDS[state]),
         printable(key),
         "" if one.time is None else time_text(one.time),
         title(Text("unknown")) if one.consumed_by is None else printable(", ".join(one.consumed_by)),

@@ -14,6 +14,7 @@ from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.apply_command import (
     apply_and_verify,
+    how_to_apply,
     open_other,
     read_plan,
     save_plan,
@@ -115,8 +116,7 @@ def migrate_to_dledger(
             return tell_refusals(out, target.store, document, migration.refusals)
         plan, outcome = measure(opened, migration.plan, verified.report, options, first)
         document["forecast"] = outcome.headline
-    if applying.plan_out is not None:
-        save_plan(applying.plan_out, plan, store)
+    save_plan(out, plan, store, applying)
     if not applying.apply_it:
         _tell(out, document, _dledger_plan_lines(plan, migration))
         return 1
@@ -234,8 +234,7 @@ def _dledger_plan_lines(plan: Plan, migration: DLedgerMigration | None) -> Itera
     yield from describe(plan)
     yield ""
     yield from _settings_lines(migration)
-    force = f" --force {plan.digest}" if plan.decisions else ""
-    yield Text("Nothing was written. To apply the plan, add --apply{force}", force=force)
+    yield how_to_apply(plan)
 
 
 def _dledger_done_lines(

@@ -13,7 +13,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import Time, many, parse_time, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import Applying, applying, command, gathered
-from rmqstore.errors import AppliedUnchecked, NotAStore, Refused, UsageError
+from rmqstore.errors import AppliedUnchecked, Refused, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text, joined
 
@@ -95,7 +95,7 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     """
     from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_for
-    from rmqstore.cli.shared.reading import open_named
+    from rmqstore.cli.shared.reading import open_named, refuse_part
 
     changes = [name for name in ("set_of", "clone", "source", "restore_bak") if getattr(asked, name)]
     if len(changes) > 1:
@@ -111,10 +111,7 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
         opened = open_named(store, config)
     else:
         opened = open_for(out, store, config, applying)
-    if opened.part is not None:
-        raise NotAStore(
-            Text("{store} is a part of a store", store=store), Text("name the whole store: its config/ has the offsets")
-        )
+    refuse_part(opened, Text("name the whole store: its config/ has the offsets"))
     known = ConsumerOffsets.read(opened)
     if shows:
         return _show(out, opened, known, asked)
@@ -179,7 +176,7 @@ def _planned(
         changes = _set_changes(known, positions, asked.set_of, str(asked.target), asked.queues)
         facts = {"set": "/".join(asked.set_of), "to": str(asked.target)}
     elif asked.clone is not None:
-        changes = _clone_changes(known, positions, *asked.clone)
+        changes = _clone_changes(known, *asked.clone)
         facts = {"clone": asked.clone[0], "as": asked.clone[1]}
     else:
         assert asked.source is not None
@@ -235,7 +232,7 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
     return positions.at_time(topic, queue_id, when)
 
 
-def _clone_changes(known: ConsumerOffsets, positions: QueuePositions, group: str, new: str) -> list[OffsetChange]:
+def _clone_changes(known: ConsumerOffsets, group: str, new: str) -> list[OffsetChange]:
     from rmqstore.repair.offsets import OffsetChange
     from rmqstore.views.progress import of_group
 
@@ -288,12 +285,10 @@ def _backup_changes(store: Store, known: ConsumerOffsets, positions: QueuePositi
 
 def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], applying: Applying) -> int:
     """Print, save or apply the plan; return the exit code."""
-    from rmqstore.cli.shared.apply_command import after_apply, save_plan
+    from rmqstore.cli.shared.apply_command import after_apply, how_to_apply, save_plan
     from rmqstore.repair.journal.journal import apply
 
-    if applying.plan_out is not None:
-        save_plan(applying.plan_out, plan, store.path)
-        out.note(Text("plan saved to {plan_out}", plan_out=applying.plan_out))
+    save_plan(out, plan, store.path, applying)
     journal = None
     if not out.as_json:
         out.lines(_change_lines(store, plan, changes), wrap=True)
@@ -311,7 +306,7 @@ def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], 
     elif applied:
         out.lines([Text("The offsets are as planned. Restart the consumers of these groups.")], wrap=True)
     elif not plan.empty:
-        out.lines([Text("Nothing was written. To apply the plan, add --apply")], wrap=True)
+        out.lines([how_to_apply(plan)], wrap=True)
     return 0 if applied or plan.empty else 1
 
 
@@ -334,7 +329,8 @@ def _check(store: Store, plan: Plan) -> None:
 
 
 def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> Iterator[str]:
-    from rmqstore.views.progress import QueuePositions, describe
+    from rmqstore.formats.properties import KEYS, UNIQ_KEY, parse_properties
+    from rmqstore.views.progress import QueuePositions
 
     if plan.empty:
         yield Text("Nothing to change: the offsets are already so.")
@@ -356,8 +352,8 @@ def _change_lines(store: Store, plan: Plan, changes: Sequence[OffsetChange]) -> 
         found = positions.message(change.topic, change.queue_id, at)
         sample: str = ""
         if found is not None:
-            known = describe(found)
-            key = known["keys"] or known["unique_key"] or Text("without a key")
+            known = parse_properties(found.message.properties)
+            key = known.get(KEYS) or known.get(UNIQ_KEY) or Text("without a key")
             first, following = Text("; first one: {key}, stored {time}"), Text("; next message: {key}, stored {time}")
             words = first if change.skipped else following
             sample = words.format(key=key, time=time_text(found.message.store_timestamp))

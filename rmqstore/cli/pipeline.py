@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.printing.output import Output, Progress
+from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import Size, Time, bytes_text, many
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.help_pages import kept
@@ -124,10 +124,13 @@ def pipeline(
 
     with out.progress(job, None, "B") as progress, session_for(session.master, session.spark_settings()) as spark:
         try:
-            work = _Work(out, spark, list(stores), broker_conf, progress)
+            where: dict[str, Any] = {"config": broker_conf, "progress": progress}
             if job == "sql":
-                return work.sql(query, asked, target)
-            result = work.run(job, target or "", asked)
+                from rmqstore.spark.views import sql
+
+                frame, lost = sql(spark, query, list(stores), body=asked.body or "", fillers=asked.fillers, **where)
+                return _write_sql(out, frame, lost, target)
+            result = _run(spark, job, list(stores), where, target, asked)
         finally:
             progress.hide()
     if out.as_json:
@@ -153,89 +156,71 @@ def _pair(text: str) -> tuple[str, str]:
     return key, value
 
 
-class _Work:
-    """One job in one session."""
+def _run(
+    spark: Any, job: str, stores: list[str], where: dict[str, Any], target: str | None, asked: JobOptions
+) -> JobResult:
+    """Run a job other than sql; `where`: broker.conf and progress."""
+    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.spark import jobs
+    from rmqstore.spark.jobs import WHOLE_BELOW, Tasks
+    from rmqstore.views.dump.selection import Selection
 
-    def __init__(self, out: Output, spark: Any, stores: list[str], config: Path | None, progress: Progress) -> None:
-        self.out = out
-        self.spark = spark
-        self.stores = stores
-        self.config = config
-        self.progress = progress
+    split = asked.split_size
+    # --split-size applies to small stores, too
+    tasks = None if split is None else Tasks(min(split, WHOLE_BELOW), split)
+    if job in ("verify", "crosscheck"):
+        options = VerifyOptions(quick=asked.quick, broker=asked.broker or "", split_size=split)
+        run = jobs.verify if job == "verify" else jobs.crosscheck
+        result = run(spark, stores, options=options, tasks=tasks, **where)
+        if job == "crosscheck" and target:
+            from rmqstore.spark.views import crosscheck_rows
 
-    def run(self, job: str, target: str, asked: JobOptions) -> JobResult:
-        """Run a job other than sql."""
-        from rmqstore.checks.verify import VerifyOptions
-        from rmqstore.spark import jobs
-        from rmqstore.spark.jobs import WHOLE_BELOW, Tasks
-        from rmqstore.views.dump.selection import Selection
+            crosscheck_rows(spark, stores, config=where["config"]).write.parquet(target)
+        return result
+    if job == "du":
+        topics = frozenset(asked.topics)
+        wanted = Selection(topics=topics, since=asked.since, until=asked.until, fillers=asked.fillers)
+        return jobs.du(spark, stores, selection=wanted, split_size=split, tasks=tasks, **where)
+    if job == "compare":
+        from rmqstore.spark.compare import compare
 
-        where: dict[str, Any] = {"config": self.config, "progress": self.progress}
-        split = asked.split_size
-        # --split-size applies to small stores, too
-        tasks = None if split is None else Tasks(min(split, WHOLE_BELOW), split)
-        if job in ("verify", "crosscheck"):
-            options = VerifyOptions(quick=asked.quick, broker=asked.broker or "", split_size=split)
-            run = jobs.verify if job == "verify" else jobs.crosscheck
-            result = run(self.spark, self.stores, options=options, tasks=tasks, **where)
-            if job == "crosscheck" and target:
-                from rmqstore.spark.views import crosscheck_rows
+        return compare(spark, stores, split_size=split, **where)
+    assert target is not None
+    if job == "rebuild":
+        from rmqstore.spark.rebuild import rebuild
 
-                crosscheck_rows(self.spark, self.stores, config=self.config).write.parquet(target)
-            return result
-        if job == "du":
-            topics = frozenset(asked.topics)
-            wanted = Selection(topics=topics, since=asked.since, until=asked.until, fillers=asked.fillers)
-            return jobs.du(self.spark, self.stores, selection=wanted, split_size=split, tasks=tasks, **where)
-        if job == "compare":
-            from rmqstore.spark.compare import compare
+        return rebuild(spark, stores, Path(target), split_size=split, **where)
+    from rmqstore.spark.export import ExportJob, export
 
-            return compare(self.spark, self.stores, split_size=split, **where)
-        if job == "rebuild":
-            from rmqstore.spark.rebuild import rebuild
+    wished = ExportJob(asked.body or "", asked.topics, asked.since, asked.until, asked.fillers)
+    if split is not None:
+        wished = replace(wished, split_bytes=split)
+    return export(spark, stores, target, wished, **where)
 
-            return rebuild(self.spark, self.stores, Path(target), split_size=split, **where)
-        from rmqstore.spark.export import ExportJob, export
 
-        wished = ExportJob(asked.body or "", asked.topics, asked.since, asked.until, asked.fillers)
-        if split is not None:
-            wished = replace(wished, split_bytes=split)
-        return export(self.spark, self.stores, target, wished, **where)
-
-    def sql(self, query: str, asked: JobOptions, target: str | None) -> int:
-        """Write the rows of a query as a table, as one JSON object, or as Parquet; return the exit code."""
-        from rmqstore.spark.views import sql
-
-        frame, lost = sql(
-            self.spark,
-            query,
-            self.stores,
-            config=self.config,
-            body=asked.body or "",
-            fillers=asked.fillers,
-            progress=self.progress,
-        )
-        for store in lost:
-            self.out.note(Text("warning: {words}", words=store["error"]))
-        code = 4 if lost else 0
-        if target:
-            frame.write.parquet(target)
-            self.out.note(Text("rows written to {target}", target=target))
-            return code
-        rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
-        more = len(rows) > _ROWS
-        shown = [dict(zip(frame.columns, map(_plain, row), strict=True)) for row in rows[:_ROWS]]
-        if self.out.as_json:
-            head: dict[str, Any] = {"schema": "rmqstore.pipeline.sql/1", "columns": frame.columns, "rows": shown}
-            self.out.report(head | {"more": more, "stores": lost})
-        else:
-            write_rows(replace(self.out, format="table"), shown, tuple(frame.columns))
-            if not shown:
-                self.out.note(Text("note: the query returned no rows"))
-            if more:
-                words = Text("note: only the first {rows:,} rows; --output DIR writes all of them as Parquet")
-                self.out.note(words.format(rows=_ROWS))
+def _write_sql(out: Output, frame: Any, lost: list[dict[str, Any]], target: str | None) -> int:
+    """Write the rows of a query as a table, as one JSON object, or as Parquet; return the exit code."""
+    for store in lost:
+        out.note(Text("warning: {words}", words=store["error"]))
+    code = 4 if lost else 0
+    if target:
+        frame.write.parquet(target)
+        out.note(Text("rows written to {target}", target=target))
         return code
+    rows = [list(row) for row in frame.limit(_ROWS + 1).collect()]
+    more = len(rows) > _ROWS
+    shown = [dict(zip(frame.columns, map(_plain, row), strict=True)) for row in rows[:_ROWS]]
+    if out.as_json:
+        head: dict[str, Any] = {"schema": "rmqstore.pipeline.sql/1", "columns": frame.columns, "rows": shown}
+        out.report(head | {"more": more, "stores": lost})
+    else:
+        write_rows(replace(out, format="table"), shown, tuple(frame.columns))
+        if not shown:
+            out.note(Text("note: the query returned no rows"))
+        if more:
+            words = Text("note: only the first {rows:,} rows; --output DIR writes all of them as Parquet")
+            out.note(words.format(rows=_ROWS))
+    return code
 
 
 def _plain(value: Any) -> Any:

@@ -26,33 +26,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
-    """What to repair, and how."""
-
-    strategy: str | None
-    role: str | None
-    only: tuple[str, ...]
-    accept_fillers: bool
-    accept_shift: bool
-    merge_neighbours: bool
-    accept_odds: bool
-
-    def options(self) -> RecoverOptions:
-        """Return the options of the planner."""
-        from rmqstore.repair.plan.recover_options import RecoverOptions
-
-        return RecoverOptions(
-            strategy=self.strategy or "",
-            role=self.role or "",
-            only=self.only,
-            accept_fillers=self.accept_fillers,
-            allow_shift=self.accept_shift,
-            merge_neighbours=self.merge_neighbours,
-            accept_odds=self.accept_odds,
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class ReplicaOptions:
     """What to take from replicas."""
 
@@ -95,7 +68,9 @@ class ReplicaOptions:
 @click.option(
     "--accept-fillers", is_flag=True, help="Allow more than 1,000 fillers, or fillers for a whole missing file."
 )
-@click.option("--accept-shift", is_flag=True, help="Proceed although some queue offsets will have no message.")
+@click.option(
+    "--accept-shift", "allow_shift", is_flag=True, help="Proceed although some queue offsets will have no message."
+)
 @click.option(
     "--merge-neighbours", is_flag=True, help="Give up a good message next to damage that is too short for a filler."
 )
@@ -121,14 +96,14 @@ class ReplicaOptions:
     help="With --replica: also restore messages that earlier repairs replaced by fillers.",
 )
 @broker_option
-@gathered("allowed", Allowed)
+@gathered("options", "rmqstore.repair.plan.recover_options:RecoverOptions")
 @gathered("taken", ReplicaOptions)
 def recover(
     out: Output,
     store: Path,
     config: BrokerConfig,
     applying: Applying,
-    allowed: Allowed,
+    options: RecoverOptions,
     taken: ReplicaOptions,
     work: WorkOptions,
 ) -> int:
@@ -144,23 +119,22 @@ def recover(
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.replica.own_copies import plan_with_copies
 
-    refuse_unknown_codes(allowed.only)
+    refuse_unknown_codes(options.only)
     if (taken.extend or taken.heal_fillers) and not taken.replicas:
         raise UsageError(
             Text("--extend needs --replica") if taken.extend else Text("--heal-fillers needs --replica"),
             Text("add --replica with the store of another node, or a backup"),
         )
-    opened = open_for(out, store, config.in_role(allowed.role or ""), applying)
+    opened = open_for(out, store, config.in_role(options.role), applying)
     # without consume queues all of them are rebuilt, from the units that this pass keeps
     gone = opened.kind is not StoreKind.ROCKSDB and not any(True for _ in opened.queue_directories(QueueKind.SIMPLE))
-    heal_options = allowed.options()
     how = work.verifying(units=KeptUnits() if gone else None)
     found = _open_replicas(taken.replicas, config, work) if taken.replicas else []
 
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
             return read_plan(applying.plan_file, look)
-        return plan_with_copies(look, verified, heal_options, how, replicas=found, heal_options=taken.heal_options())
+        return plan_with_copies(look, verified, options, how, replicas=found, heal_options=taken.heal_options())
 
     cures = applying.plan_file is None and not taken.replicas
     change = plan_change(

@@ -10,8 +10,8 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command
-from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
+from rmqstore.cli.shared.options import FILE, FOLDER, WorkOptions, broker_option, command
+from rmqstore.errors import CouldNotCheck, OutputExists, UsageError
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--incident",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FOLDER,
     metavar="JOURNAL",
     help="Report on one repair, by its journal, for those who must account for it.",
 )
@@ -75,18 +75,15 @@ def report(
 
 def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list_path: Path | None) -> int:
     """Write the page of one repair, and its list of messages."""
-    from rmqstore.checks.verify import examine_lasting
+    from rmqstore.backup.snapshot_store import examine_named
     from rmqstore.cli.html.incident_page import page
     from rmqstore.cli.printing.table_output import write_rows
+    from rmqstore.cli.shared.reading import refuse_part
     from rmqstore.files.disk import real_path
-    from rmqstore.files.store import while_files_expire
     from rmqstore.repair.journal.folder import State, open_folder
     from rmqstore.views.reports import incident, rows
 
-    if opened.part is not None:
-        raise NotAStore(
-            Text("{path} is a part of a store", path=opened.path), Text("name the whole store, which has the journals")
-        )
+    refuse_part(opened, Text("name the whole store, which has the journals"))
     folder = open_folder(journal)
     if real_path(folder.store) != real_path(opened.root):
         raise UsageError(
@@ -102,8 +99,7 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
         listed.keep_out_of(opened.path)
         refuse_existing(list_path or Path())
     with out.progress("report", opened.log_bytes) as progress:
-        options = work.verifying(progress.add, ranges=True)
-        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
+        look, verified = examine_named(opened, work.verifying(progress.add, ranges=True))
         found = incident(look, folder, verified.report)
     _write(out, page(found))
     if listed is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,22 +19,11 @@ from rmqstore.files.disk import REPOSITORY, real_path
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
-    from rmqstore.backup.restore import RestoredStore
+    from rmqstore.backup.restore import RestoredStore, RestoreOptions
     from rmqstore.files.broker_config import BrokerConfig
 
 
 _SHOWN_GROUPS = 5
-
-
-@dataclass(frozen=True, slots=True)
-class RestorePoint:
-    """Where the restored log ends, and what its broker will be."""
-
-    until: int | None
-    at: int | None
-    role: str | None
-    self_id: str | None
-    broker: str | None
 
 
 @command(
@@ -60,8 +49,8 @@ class RestorePoint:
 @broker_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored; write nothing.")
-@gathered("place", RestorePoint)
-def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs: int | None, dry_run: bool) -> int:
+@gathered("options", "rmqstore.backup.restore:RestoreOptions")
+def restore(out: Output, snapshot: str, target: Path, options: RestoreOptions, dry_run: bool) -> int:
     """Build a complete store from a snapshot: as a whole, before a time, or up to an offset.
 
     DIR must not exist. The log is cut at the end of a message. Consume queues, index and checkpoint are rebuilt;
@@ -74,16 +63,13 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
     was in the snapshot.
     """
     from rmqstore.backup.repository import Address, find_snapshot, folder_of
-    from rmqstore.backup.restore import RestoreOptions, choose_snapshot, find_cut
+    from rmqstore.backup.restore import choose_snapshot, find_cut
     from rmqstore.backup.restore import restore as run
     from rmqstore.backup.snapshot_files import SnapshotFiles
 
     check_target(target)
     address = Address.parse(snapshot)
     folder = folder_of(address)
-    options = RestoreOptions(
-        place.until, place.at, place.role or "", place.self_id or "", place.broker or "", jobs=jobs
-    )
     if address.snapshot:
         manifest = find_snapshot(folder, address.snapshot, parse_time)
     else:
@@ -95,7 +81,7 @@ def restore(out: Output, snapshot: str, target: Path, place: RestorePoint, jobs:
         "name": manifest.name,
         "snapshot": manifest.snapshot,
         "output": str(target),
-        "role": place.role,
+        "role": options.role or None,
         "written": False,
     }
     if dry_run:

@@ -16,9 +16,9 @@ import orjson
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
-from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, topic_map
+from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, text_filters, topic_map
 from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
-from rmqstore.errors import BadRow, NotReadable, UsageError, about
+from rmqstore.errors import BadRow, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text
 
@@ -67,8 +67,6 @@ class To:
 class What:
     """Which messages to send, beyond the shared filters."""
 
-    tags: tuple[str, ...]
-    keys: tuple[str, ...]
     limit: int | None
     listed: Path | None
     dead_letters: str | None
@@ -85,7 +83,7 @@ class What:
             if filters.topics:
                 raise UsageError(Text("--dead-letters and --topic exclude each other"), Text("leave one of them out"))
             filters = replace(filters, topics=(dlq_topic(self.dead_letters),))
-        return replace(filters.selection(), tags=frozenset(self.tags), keys=frozenset(self.keys))
+        return filters.selection()
 
     def wishes(self, selection: Selection) -> Wishes:
         """Return which kinds of messages are wanted, and where they go."""
@@ -142,8 +140,7 @@ class SendOptions:
     help="Wait up to this long for a cluster that is not available, or busy (default: 30).",
 )
 @config_option()
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only messages with these TAGS (may be repeated).")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Only messages with this key (may be repeated).")
+@text_filters
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Only the first N messages that the filters select.")
 @click.option(
     "--list",
@@ -218,7 +215,8 @@ def send(
         rows = itertools.islice(rows, what.limit)
     journal = None
     try:
-        rows = _begun(rows)
+        # a source that cannot be read is refused before a journal is created
+        rows = itertools.chain(list(itertools.islice(rows, 1)), rows)
         if how.journal is not None:
             about = {"source": sending.source, "cluster": to.namesrv}
             journal = SendJournal(how.journal, about, read_only=how.dry_run)
@@ -286,12 +284,6 @@ def _of_file(path: Path, selection: Selection) -> Iterator[Numbered]:
         number += messages_in(row)
 
 
-def _begun(rows: Iterator[Numbered]) -> Iterator[Numbered]:
-    """Take the first row, so that a source that cannot be read is refused before a journal is created."""
-    first = list(itertools.islice(rows, 1))
-    return itertools.chain(first, rows)
-
-
 def _selects(selection: Selection, row: Any) -> bool:
     """Return whether a row of an export matches; one with a wrong type does, and is refused later, with its line."""
     from rmqstore.messages.fields import rebuilt
@@ -316,12 +308,9 @@ def _read_list(path: Path) -> dict[Place, bool]:
 
     Errors: NotReadable, BadRow.
     """
-    from rmqstore.files.files import LOCAL
+    from rmqstore.files.files import read_given
 
-    try:
-        text = LOCAL.read_small(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")
-    except OSError as error:
-        raise NotReadable(about(path, error)) from error
+    text = read_given(path, _LARGEST_LIST).decode("utf-8", "surrogateescape")
     rows: list[tuple[int, Any]]
     if path.suffix.lower() == ".csv":
         try:

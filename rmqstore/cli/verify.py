@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+
+
+_LIVE = Text("records that it is writing now are not reported as damage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +114,8 @@ def verify(
     if checks.others:
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
-    from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
-    from rmqstore.checks.verify import examine_lasting
+    from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
     from rmqstore.cli.shared.reading import open_named
-    from rmqstore.files.store import while_files_expire
 
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:
@@ -128,7 +129,7 @@ def verify(
 
         refuse_inside(files.html, store)
         refuse_existing(files.html)
-    note_live(out, opened, Text("records that it is writing now are not reported as damage"))
+    note_live(out, opened, _LIVE)
     note_unknown_topics(out, opened, filters.topics, parse_queues(filters.queues)[1])
     with (
         out.progress("verify", opened.log_bytes) as progress,
@@ -137,8 +138,8 @@ def verify(
     ):
         start_at = _resume_point(opened) if checks.resume else None
         more = {"max_duration": checks.max_duration, "start_at": start_at, "sink": sink, "last_run": last_run}
-        options = after_one_pass(opened, _options(checks, filters, work, progress=progress.add, **more))
-        look, verified = while_files_expire(opened, lambda look: examine_lasting(look, options))
+        options = _options(checks, filters, work, progress=progress.add, **more)
+        look, verified = examine_named(opened, options)
         report = verified.report
         if files.html is not None:
             write_page(Output(path=files.html, quiet=out.quiet), report_of(look, verified, options))
@@ -173,7 +174,13 @@ def _several(
     filters: FilterOptions,
     work: WorkOptions,
 ) -> int:
-    """Verify several stores. Errors: UsageError for options that are about one store."""
+    """Verify stores one after the other; return the exit code of the worst. With -q, sound ones are not printed.
+
+    Errors: UsageError for options that are about one store.
+    """
+    from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
+    from rmqstore.cli.shared.reading import open_named
+
     given = {
         "--resume": checks.resume,
         "--max-duration": checks.max_duration is not None,
@@ -185,8 +192,27 @@ def _several(
     for name in (name for name, here in given.items() if here):
         raise UsageError(Text("{name} is for a single store", name=name), Text("verify the stores one by one"))
     refuse_unknown_codes(checks.only)
-    options = _options(checks, filters, work)
-    return verify_several(out, stores, options, mailed=out.quiet and out.path is None)
+    results: list[_Result] = []
+    for path, config in stores:
+        try:
+            opened = open_named(path, config, FOR_VERIFY)
+            note_live(out, opened, _LIVE)
+            with out.progress("verify", opened.log_bytes) as progress:
+                _, verified = examine_named(opened, _options(checks, filters, work, progress=progress.add))
+            results.append(_Result(path, verified.report))
+        except RmqStoreError as error:
+            results.append(_Result(path, error))
+    results.sort(key=lambda result: result.badness, reverse=True)
+    if out.as_json:
+        with out.stream() as file:
+            for result in results:
+                value = result.to_json()
+                file.write(json_bytes(quote_wide(value) if out.string_ints else value) + b"\n")
+    else:
+        mailed = out.quiet and out.path is None
+        shown = (result for result in results if result.found.exit_code or not mailed)
+        out.lines(Styled(result.line(), style="red" if result.found.exit_code else "green") for result in shown)
+    return results[0].found.exit_code
 
 
 def _options(checks: Checks, filters: FilterOptions, work: WorkOptions, **more: Any) -> VerifyOptions:
@@ -329,73 +355,30 @@ class _Result:
     """The report of a store, or why there is none."""
 
     store: Path
-    report: Report | None
-    error: RmqStoreError | None = None
-
-    @property
-    def exit_code(self) -> int:
-        return self.report.exit_code if self.report is not None else (self.error or RmqStoreError("")).exit_code
+    found: Report | RmqStoreError
 
     @property
     def badness(self) -> tuple[int, bool, int, int]:
         """Greatest for the worst store."""
-        broker = (self.report.broker if self.report is not None else None) or {"starts": True}
-        lost = int(broker.get("messages_lost") or 0)
-        worst = self.report.findings.worst if self.report is not None else None
-        return _RANKS.get(self.exit_code, 3), not broker["starts"], lost, worst or 0
+        rank = _RANKS.get(self.found.exit_code, 3)
+        if isinstance(self.found, RmqStoreError):
+            return rank, False, 0, 0
+        broker = self.found.broker or {"starts": True}
+        return rank, not broker["starts"], int(broker.get("messages_lost") or 0), self.found.findings.worst or 0
 
     def line(self) -> str:
         """Return the answer in one line."""
         from rmqstore.cli.printing.verify_text import verdict_sentence
 
-        if self.report is not None:
-            return f"{self.store}: {verdict_sentence(self.report)}"
-        assert self.error is not None
-        if self.error.message.startswith(f"{self.store}"):
-            return Text("{message} (not checked)", message=self.error.message)
-        return Text("{store}: not checked: {message}", store=self.store, message=self.error.message)
+        if not isinstance(self.found, RmqStoreError):
+            return f"{self.store}: {verdict_sentence(self.found)}"
+        if self.found.message.startswith(f"{self.store}"):
+            return Text("{message} (not checked)", message=self.found.message)
+        return Text("{store}: not checked: {message}", store=self.store, message=self.found.message)
 
     def to_json(self) -> dict[str, object]:
         """Return the object of this store."""
-        if self.report is not None:
-            return self.report.to_json()
-        assert self.error is not None
-        error = {"code": self.error.code, "message": self.error.message, "advice": self.error.advice}
+        if not isinstance(self.found, RmqStoreError):
+            return self.found.to_json()
+        error = {"code": self.found.code, "message": self.found.message, "advice": self.found.advice}
         return {"store": str(self.store), "error": error}
-
-
-def verify_several(
-    out: Output, stores: Sequence[tuple[Path, BrokerConfig]], options: VerifyOptions, *, mailed: bool
-) -> int:
-    """Verify stores one after the other; return the exit code of the worst.
-
-    `mailed`: print only the stores with which something is wrong, as -q does for cron.
-    """
-    from dataclasses import replace
-
-    from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
-    from rmqstore.checks.verify import examine_lasting
-    from rmqstore.cli.shared.reading import open_named
-    from rmqstore.files.store import while_files_expire
-
-    results: list[_Result] = []
-    for path, config in stores:
-        try:
-            opened = open_named(path, config, FOR_VERIFY)
-            note_live(out, opened, Text("records that it is writing now are not reported as damage"))
-            with out.progress("verify", opened.log_bytes) as progress:
-                how = after_one_pass(opened, replace(options, progress=progress.add))
-                _, verified = while_files_expire(opened, lambda look, how=how: examine_lasting(look, how))  # type: ignore[misc]
-            results.append(_Result(path, verified.report))
-        except RmqStoreError as error:
-            results.append(_Result(path, None, error))
-    results.sort(key=lambda result: result.badness, reverse=True)
-    if out.as_json:
-        with out.stream() as file:
-            for result in results:
-                value = result.to_json()
-                file.write(json_bytes(quote_wide(value) if out.string_ints else value) + b"\n")
-    else:
-        shown = (result for result in results if result.exit_code or not mailed)
-        out.lines(Styled(result.line(), style="red" if result.exit_code else "green") for result in shown)
-    return results[0].exit_code

@@ -18,6 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from rmqstore.errors import NotReadable, about
 from rmqstore.files.disk import real_path
 from rmqstore.files.reading import next_data, open_regular
 from rmqstore.texts import Text
@@ -394,6 +395,14 @@ def _target(path: Path) -> str:
 
 LOCAL = LocalFiles()
 """The files of this machine."""
+
+
+def read_given(path: Path, limit: int) -> bytes:
+    """Read a whole file of at most `limit` bytes that the user has named. Errors: NotReadable."""
+    try:
+        return LOCAL.read_small(path, limit)
+    except OSError as error:
+        raise NotReadable(about(path, error)) from error
 
 
 _SHORT = 4096

@@ -17,10 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
+from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import VerifyOptions
-from rmqstore.checks.verify import verify as verify_store
 from rmqstore.errors import NotReadable, RmqStoreError
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, Split
@@ -215,8 +214,7 @@ def each_whole(
 
 def _verified(ref: StoreRef, options: VerifyOptions, mapper: Any = None) -> tuple[dict[str, Any], int]:
     try:
-        store = ref.open(FOR_VERIFY)
-        report = verify_store(store, after_one_pass(store, options, mapper), mapper)
+        report = examine_named(ref.open(FOR_VERIFY), options, mapper)[1].report
     except (RmqStoreError, OSError) as e:
         return lost_store(ref, e), 4
     answer = report.to_json()

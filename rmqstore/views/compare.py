@@ -48,17 +48,7 @@ class ComparedRecord:
     term: int
 
     def to_json(self) -> dict[str, int | str | None]:
-        entry = self.index >= 0
-        return {
-            "offset": self.offset,
-            "size": self.size,
-            "index": self.index if entry else None,
-            "term": self.term if entry else None,
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "store_timestamp": self.store_timestamp,
-        }
+        return asdict(self) | ({"index": None, "term": None} if self.index < 0 else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +86,10 @@ class Divergence:
     other: ComparedRecord | None
     store_state: State = "message"
     other_state: State = "message"
+
+    def to_json(self) -> dict[str, Any]:
+        sides = {"store": self.store, "other": self.other}
+        return asdict(self) | {name: None if one is None else one.to_json() for name, one in sides.items()}
 
 
 @dataclass(slots=True)
@@ -196,7 +190,6 @@ class Comparison:
 
     def to_json(self) -> dict[str, Any]:
         """Return the object of `compare --json`."""
-        first = self.divergence
         return {
             "schema": SCHEMA,
             "store": asdict(self.store),
@@ -205,16 +198,7 @@ class Comparison:
             "relation": self.relation,
             "common": {"start": self.common_start, "stop": self.common_stop, "messages": self.leading_messages},
             "equal_messages": self.equal_messages,
-            "first_divergence": None
-            if first is None
-            else {
-                "log": first.log,
-                "offset": first.offset,
-                "store": None if first.store is None else first.store.to_json(),
-                "other": None if first.other is None else first.other.to_json(),
-                "store_state": first.store_state,
-                "other_state": first.other_state,
-            },
+            "first_divergence": None if self.divergence is None else self.divergence.to_json(),
             "queues": {name: {"first_divergence": low} for name, low in sorted(self.queue_divergence.items())},
             "changed": self.changed.to_json(),
             "damaged_in_store": self.damaged_in_store.to_json(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -82,16 +82,7 @@ class DiskUsage:
                 for name, s in self.parts.items()
             ],
             "topics": [
-                {
-                    "topic": name,
-                    "queues": s.queues,
-                    "files": s.files,
-                    "bytes": s.bytes,
-                    "allocated": s.allocated,
-                    "used": s.used,
-                    "empty_share": round(s.empty_share, 4),
-                }
-                for name, s in self.topics.items()
+                {"topic": name, **asdict(s), "empty_share": round(s.empty_share, 4)} for name, s in self.topics.items()
             ],
         }
 
@@ -101,17 +92,14 @@ def disk_usage(store: Store) -> DiskUsage:
     out = DiskUsage()
     _walk(out, store.root if store.part is None else store.path, store)
     inside = store.files.real_path(store.root)
-    for directory in _log_directories(store) if store.part is None else ():
+    logs = dict.fromkeys(directory for log, _ in store.logs for directory in log.directories)
+    for directory in logs if store.part is None else ():
         if not store.files.real_path(directory).is_relative_to(inside):
             _walk(out, directory, store, "log")
     _topics(out, store)
     out.parts = dict(sorted(out.parts.items(), key=lambda kv: -kv[1].allocated))
     out.topics = dict(sorted(out.topics.items(), key=lambda kv: -kv[1].allocated))
     return out
-
-
-def _log_directories(store: Store) -> list[Path]:
-    return list(dict.fromkeys(directory for log, _ in store.logs for directory in log.directories))
 
 
 def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.errors import NotReadable, UsageError, about
-from rmqstore.files.files import LOCAL
+from rmqstore.errors import UsageError
+from rmqstore.files.files import read_given
 from rmqstore.files.store import Store
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64
@@ -159,10 +159,7 @@ def read_fingerprint(path: Path) -> StoreFingerprint:
 
     Errors: NotReadable, UsageError.
     """
-    try:
-        raw = LOCAL.read_small(path, _MAX_FILE)
-    except OSError as error:
-        raise NotReadable(about(path, error)) from error
+    raw = read_given(path, _MAX_FILE)
     try:
         return _from_json(json.loads(raw))
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:

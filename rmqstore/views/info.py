@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from rmqstore.files.index import index_header
@@ -127,15 +127,7 @@ class Info:
         retained = self.retained
         return {
             "schema": SCHEMA,
-            "store": self.store,
-            "kind": self.kind,
-            "part": self.part,
-            "live": self.live,
-            "lock": self.lock,
-            "abort": self.abort,
-            "clean_exit": self.clean_exit,
-            "commitlog": _log_json(self.commitlog),
-            "dledger": None if self.dledger is None else asdict(self.dledger) | {"data": _log_json(self.dledger.data)},
+            **asdict(replace(self, topics=[])),
             "retained": None if retained is None else {"first_timestamp": retained[0], "last_timestamp": retained[1]},
             "queues": {
                 f"{t.topic}/{q.queue_id}": {name: getattr(q, name) for name in ("min", "max", "kind", "files", "bytes")}
@@ -143,22 +135,7 @@ class Info:
                 for q in t.queues
             },
             "topics": {t.topic: {"queues": len(t.queues), "messages": t.messages} for t in self.topics},
-            "index": self.index,
-            "timerlog": _log_json(self.timerlog),
-            "rocksdbstore": self.rocksdbstore,
-            "pop_rows": self.pop_rows,
-            "checkpoint": self.checkpoint,
-            "config": self.config,
-            "journals": self.journals,
-            "unchecked": self.unchecked,
-            "notes": self.notes,
         }
-
-
-def _log_json(log: LogInfo | None) -> dict[str, Any] | None:
-    if log is None:
-        return None
-    return asdict(log) | {"odd": list(log.odd), "holes": [list(h) for h in log.holes]}
 
 
 def info(store: Store) -> Info:

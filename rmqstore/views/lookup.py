@@ -193,8 +193,7 @@ def by_offset(store: Store, offset: int) -> Found | None:
 
 def by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Found | None:
     """Return the message of a consume queue unit (simple, BatchCQ or RocksDB)."""
-    unit = QueueUnits(store, topic, queue_id).at(queue_offset)
-    return by_offset(store, unit.offset) if unit is not None else None
+    return QueueUnits(store, topic, queue_id).message(queue_offset)
 
 
 def by_message_id(store: Store, text: str) -> Found | None:
@@ -339,6 +338,7 @@ class QueueUnits:
     """
 
     def __init__(self, store: Store, topic: str, queue_id: int) -> None:
+        self._store = store
         self._rows = RocksDBQueues(store) if store.reads_rows(topic) else None
         self._simple = self._rows.queue(topic, queue_id) if self._rows else store.consume_queue(topic, queue_id).queue
         self._batch = store.consume_queue(topic, queue_id, QueueKind.BATCH).queue
@@ -362,6 +362,11 @@ class QueueUnits:
         if queue_offset < 0:
             return None
         return self._batch_unit(queue_offset) or self._simple_unit(queue_offset)
+
+    def message(self, queue_offset: int) -> Found | None:
+        """Return the message that the unit of a queue offset points to, which may be another one; None without one."""
+        unit = self.at(queue_offset)
+        return None if unit is None else by_offset(self._store, unit.offset)
 
     def between(self, low: int, high: int) -> Iterator[tuple[int, Unit]]:
         """Yield (queue offset, unit) of the units that point into [low, high) of the log, in order."""

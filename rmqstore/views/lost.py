@@ -333,11 +333,6 @@ def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
             yield folder, plan
 
 
-def filler_rows(plan: Plan) -> list[Mapping[str, Any]]:
-    """Return the rows of a plan that name the messages that it replaced by fillers."""
-    return list(_rows(plan.facts.get("fillers")))
-
-
 def _rows(fact: object) -> Iterator[Mapping[str, Any]]:
     """Yield the rows of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
     numbers = ("queue_id", "queue_offset", "offset")
@@ -436,9 +431,9 @@ class MissingMessage:
 class _AppliedRepair:
     """A repair with the messages that it replaced. Its lost+found is read when it is needed."""
 
-    def __init__(self, folder: JournalFolder, rows: list[Mapping[str, Any]]) -> None:
+    def __init__(self, folder: JournalFolder, plan: Plan) -> None:
         self.folder = folder
-        self.rows = {int(row["offset"]): row for row in rows}
+        self.rows = {int(row["offset"]): row for row in _rows(plan.facts.get("fillers"))}
 
     @cached_property
     def kept(self) -> dict[int, Found]:
@@ -463,7 +458,7 @@ class LostFinder:
 
     @cached_property
     def _repairs(self) -> list[_AppliedRepair]:
-        return [_AppliedRepair(folder, filler_rows(plan)) for folder, plan in applied_repairs(self.store)]
+        return [_AppliedRepair(folder, plan) for folder, plan in applied_repairs(self.store)]
 
     @cached_property
     def _unmarked(self) -> frozenset[int]:

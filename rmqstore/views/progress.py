@@ -16,6 +16,7 @@ from typing import Any
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.errors import RmqStoreError, reason
 from rmqstore.files.config import Committed
+from rmqstore.files.log_ends import first_true
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
@@ -179,7 +180,7 @@ class _LateAcknowledgements:
         for topic, queue_id in lookup.queue_names(store):
             self.queue_ids[topic].append(queue_id)
         self.copies: dict[tuple[str, str], frozenset[str]] = {}
-        self.units: dict[tuple[str, int], lookup.QueueUnits] = {}
+        self._units = lookup.queue_reader(store)
 
     def is_late(self, group: str, topic: str, queue_id: int, queue_offset: int) -> bool:
         """Return whether the retry topic of the group has a copy of a message."""
@@ -191,17 +192,13 @@ class _LateAcknowledgements:
 
     def _keys(self, topic: str, queue_id: int) -> Iterator[str | None]:
         """Yield the unique ids of the newest messages of a queue."""
-        first, stop = self._of(topic, queue_id).bounds(self.store.log_start) or (0, 0)
+        first, stop = self._units(topic, queue_id).bounds(self.store.log_start) or (0, 0)
         start = first if self.newest is None else max(first, stop - self.newest)
         yield from (self._key(topic, queue_id, queue_offset) for queue_offset in range(start, stop))
 
     def _key(self, topic: str, queue_id: int, queue_offset: int) -> str | None:
-        unit = self._of(topic, queue_id).at(queue_offset)
-        found = None if unit is None else lookup.by_offset(self.store, unit.offset)
+        found = self._units(topic, queue_id).message(queue_offset)
         return None if found is None else parse_properties(found.message.properties).get(UNIQ_KEY)
-
-    def _of(self, topic: str, queue_id: int) -> lookup.QueueUnits:
-        return self.units.setdefault((topic, queue_id), lookup.QueueUnits(self.store, topic, queue_id))
 
 
 class _ReviveLog:
@@ -229,8 +226,7 @@ class _ReviveLog:
         start = bounds[0] if self.newest is None else max(bounds[0], bounds[1] - self.newest)
         self.is_complete &= start == bounds[0]
         for queue_offset in range(start, bounds[1]):
-            unit = units.at(queue_offset)
-            found = None if unit is None else lookup.by_offset(self.store, unit.offset)
+            found = units.message(queue_offset)
             if found is None or not found.sound:
                 continue
             known = parse_properties(found.message.properties)
@@ -328,8 +324,7 @@ class QueuePositions:
 
     def message(self, topic: str, queue_id: int, queue_offset: int) -> lookup.Found | None:
         """Return the message at a queue offset; None if there is none, or it is damaged."""
-        unit = self._units(topic, queue_id).at(queue_offset)
-        found = None if unit is None else lookup.by_offset(self.store, unit.offset)
+        found = self._units(topic, queue_id).message(queue_offset)
         return found if found is not None and found.sound else None
 
     def time(self, topic: str, queue_id: int, queue_offset: int) -> int | None:
@@ -342,15 +337,8 @@ class QueuePositions:
 
         A damaged message counts as stored before. Source: ConsumeQueue#getOffsetInQueueByTime
         """
-        bounds = self.bounds(topic, queue_id)
-        low, high = bounds or (0, 0)
-        while low < high:
-            middle = (low + high) // 2
-            if (self.time(topic, queue_id, middle) or 0) < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        first, stop = self.bounds(topic, queue_id) or (0, 0)
+        return first_true(first, stop, lambda at: (self.time(topic, queue_id, at) or 0) >= wanted)
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of the queues of a topic."""
@@ -383,21 +371,6 @@ def group_progress(
         pop = {state.value: count for state in PopState if (count := received[*place, state])}
         low, high = bounds or (None, None)
         yield GroupProgress(one.group, one.topic, one.queue_id, one.offset, low, high, following, pop)
-
-
-def describe(found: lookup.Found) -> dict[str, object]:
-    """Return what identifies a message for a person: queue, key and time."""
-    message = found.message
-    known = parse_properties(message.properties)
-    return {
-        "topic": message.topic_text,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "store_timestamp": message.store_timestamp,
-        "keys": known.get("KEYS"),
-        "unique_key": known.get("UNIQ_KEY"),
-        "real_topic": known.get(REAL_TOPIC),
-    }
 
 
 def of_group(offsets: ConsumerOffsets, group: str) -> list[Committed]:

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from rmqstore.backup.snapshot_store import after_one_pass
+from rmqstore.backup.snapshot_store import examine_named
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
+from rmqstore.checks.verify import Verified, VerifyOptions
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.store import Store, while_files_expire
+from rmqstore.files.store import Store
 from rmqstore.formats.times import iso_utc, parse_stamp
 from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
@@ -163,10 +163,9 @@ class StoreReport:
 def store_report(store: Store, options: VerifyOptions, *, progress: Callable[[int], None] | None = None) -> StoreReport:
     """Verify a store, and collect the data of its report.
 
-    Errors: as `examine_lasting`.
+    Errors: as `examine_named`.
     """
-    how = after_one_pass(store, options)
-    look, verified = while_files_expire(store, lambda look: examine_lasting(look, how))
+    look, verified = examine_named(store, options)
     return report_of(look, verified, options, progress=progress)
 
 

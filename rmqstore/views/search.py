@@ -168,10 +168,10 @@ class _Search:
         return texts - known
 
     def _at_place(self, text: str) -> Found | None:
+        place = parsed_place(text)
         try:
-            place = lookup.parse_queue_offset(text)
             return lookup.by_queue_offset(self.store, *place) if place is not None else None
-        except (UsageError, CannotRead):  # a key may contain slashes
+        except CannotRead:
             return None
 
     def _take(self, found: Found | None, texts: Collection[str] = ()) -> bool:
@@ -313,10 +313,7 @@ class _Search:
     def _ids_in(self, log: Log, texts: frozenset[str]) -> None:
         """Search for the records of TOPIC/QUEUE/OFFSET texts whose queue unit is missing."""
         for text in texts:
-            try:
-                place = lookup.parse_queue_offset(text)
-            except UsageError:
-                continue
+            place = parsed_place(text)
             if place is not None and not any(f.queue_place == place for f in self.answer.found.values()):
                 selection = Selection(queues=frozenset({place[:2]}), topics=frozenset({place[0]}))
                 self._read(log, selection, log.queue.start, log.queue.stop, place)
@@ -371,8 +368,5 @@ def _only_blank(queue: MappedFileQueue, end: int, following: int) -> bool:
 
 def _few(texts: Iterable[str]) -> str:
     found = sorted(texts)
-    return (
-        Text("{found} and {count:,} more", found=joined(found[:3]), count=len(found) - 3)
-        if len(found) > 3
-        else joined(found[:3])
-    )
+    shown = joined(found[:3])
+    return Text("{found} and {count:,} more", found=shown, count=len(found) - 3) if len(found) > 3 else shown

@@ -17,6 +17,7 @@ from typing import Any, TypedDict, Unpack, overload
 from rmqstore.backup.snapshot_store import FOR_READING, files_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.log_ends import first_true
 from rmqstore.files.store import Store, recognised
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress
@@ -192,8 +193,7 @@ class Queue:
         if not self.min <= at < self.max:
             has = Text("{queue} has queue offsets {min} to {max}, not {at}")
             raise IndexError(has.format(queue=self._label, min=self.min, max=self.max, at=at))
-        unit = self._units.at(at)
-        found = lookup.by_offset(self._store, unit.offset) if unit is not None else None
+        found = self._units.message(at)
         if found is None:
             lost = Text("{queue}: the message at {at} cannot be read; run `rmqstore verify`")
             raise LookupError(lost.format(queue=self._label, at=at))
@@ -204,14 +204,8 @@ class Queue:
 
         A binary search, as store times increase along a queue. Source: ConsumeQueue#getOffsetInQueueByTime
         """
-        wanted, low, high = epoch_ms(when), self.min, self.max
-        while low < high:
-            middle = (low + high) // 2
-            if self[middle].store_timestamp < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        wanted = epoch_ms(when)
+        return first_true(self.min, self.max, lambda at: self[at].store_timestamp >= wanted)
 
 
 class Table:

@@ -503,11 +503,11 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
 
     Errors: NotReadable, NotAStore.
     """
-    from rmqstore.backup.snapshot_store import FOR_VERIFY, after_one_pass
-    from rmqstore.checks.verify import VerifyOptions, verify
+    from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
+    from rmqstore.checks.verify import VerifyOptions
 
-    store = ref.open(FOR_VERIFY)
-    report = verify(store, after_one_pass(store, VerifyOptions(jobs=1, quick=quick, keep=keep)))
+    _, verified = examine_named(ref.open(FOR_VERIFY), VerifyOptions(jobs=1, quick=quick, keep=keep))
+    report = verified.report
     if report.findings.listed:
         yield findings_batch([{"store": ref.label, **f.to_json(ref.label)} for f in report.ordered()])
 

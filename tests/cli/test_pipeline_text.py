@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.cli.pipeline import JobOptions, _text, _Work
+from rmqstore.cli.pipeline import _text, _write_sql
 from rmqstore.cli.printing.output import Output
 from rmqstore.spark.jobs import JobResult
 
@@ -56,12 +56,7 @@ def test_rows_of_a_query_are_the_table_of_the_local_sql(
     rows: list[tuple[object, ...]],
     text: str,
     note: str,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    found: tuple[_Frame, list[object]] = _Frame(["topic", "n"], rows), []
-    monkeypatch.setattr("rmqstore.spark.views.sql", lambda *_args, **_options: found)
-    work: Any = _Work(Output(), None, [], None, None)  # type: ignore[arg-type]
-    asked = JobOptions(None, (), None, None, quick=False, broker=None, split_size=None, fillers=False)
-    assert work.sql("select …", asked, None) == 0
+    assert _write_sql(Output(), _Frame(["topic", "n"], rows), [], None) == 0
     assert capsys.readouterr() == (text, note)

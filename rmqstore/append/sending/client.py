@@ -21,7 +21,7 @@ from typing import IO, Any, NamedTuple
 
 from rmqstore.append.exchange import Row, message_of
 from rmqstore.errors import BadRow, CouldNotCheck, NotReadable, RmqStoreError, UsageError, about, reason
-from rmqstore.files.files import LOCAL
+from rmqstore.files.files import read_given
 from rmqstore.formats import properties as names
 from rmqstore.formats.bodies import BatchError, BodyError, decompress, inner_messages
 from rmqstore.formats.javatext import parse_int, parse_long
@@ -439,11 +439,7 @@ def _compiled(cluster: Cluster, folder: Path) -> Path:
 
 def credentials(path: Path) -> Iterator[tuple[str, str]]:
     """Yield the keys and values of `NAME: VALUE` or `NAME = VALUE` lines, as in conf/tools.yml. Errors: NotReadable."""
-    try:
-        text = LOCAL.read_small(path, 1 << 20).decode("utf-8", "replace")
-    except OSError as error:
-        raise NotReadable(about(path, error)) from error
-    for line in text.splitlines():
+    for line in read_given(path, 1 << 20).decode("utf-8", "replace").splitlines():
         words = line.split("#")[0]
         separator = ":" if ":" in words else "="
         name, _, value = words.partition(separator)

@@ -51,6 +51,7 @@ table{border-collapse:collapse;width:100%;font-size:.92rem}th{color:var(--soft);
 th,td{padding:5px 12px 5px 0;border-bottom:1px solid var(--line);vertical-align:top;overflow-wrap:break-word}
 .long{overflow-wrap:anywhere;min-width:9em}.n .soft{white-space:normal}.time{white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}td.bar{width:30%;min-width:80px}
+td.bar svg{margin-top:.3em}
 .card{border:1px solid var(--line);border-radius:8px;padding:12px 16px;margin:12px 0}
 .card h3{margin-top:14px}.card h3:first-of-type{margin-top:4px}
 .tag{border-radius:4px;padding:1px 8px;font-size:.8rem;font-weight:700;text-transform:uppercase;margin-right:6px}

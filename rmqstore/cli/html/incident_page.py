@@ -8,28 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.cli.html.elements import (
-    SEVERITY_WORDS,
-    Html,
-    HtmlTable,
-    banner,
-    cards,
-    command,
-    consumers,
-    element,
-    framed,
-    heading,
-    joined,
-    named,
-    pairs,
-    paragraph,
-    shown,
-    stored,
-    text,
-)
+from rmqstore.cli.html import elements as ui
 from rmqstore.cli.html.store_page import real_path_of, run_facts, unchecked, versions
 from rmqstore.cli.lang import translated
 from rmqstore.cli.printing.quantities import many, time_text
+from rmqstore.cli.printing.sentences import BODY_WORDS
 from rmqstore.cli.printing.verify_text import repair_commands, verdict_sentence
 from rmqstore.repair.journal.folder import State
 from rmqstore.texts import Placed, Text
@@ -40,7 +23,6 @@ if TYPE_CHECKING:
     from rmqstore.views.reports import Concerned, Incident
 
 _LISTED, _PLACES, _QUEUES = 2000, 20, 40
-_BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "gone": Text("gone")}
 _NOW_WORDS = {
     Fate.FILLER: Text("a filler"),
     Fate.PRESENT: Text("the message"),
@@ -53,11 +35,11 @@ _NOW_WORDS = {
 
 def page(found: Incident) -> Iterator[str]:
     """Yield the page in pieces. All texts of the store are escaped, and bodies are left out."""
-    title = Html(f"{shown(found.report.store)}: {text(Text('report of a repair'))}")
-    yield from framed(title, _content(found))
+    title = ui.Html(f"{ui.shown(found.report.store)}: {ui.text(Text('report of a repair'))}")
+    yield from ui.framed(title, _content(found))
 
 
-def _content(found: Incident) -> Iterator[Html]:
+def _content(found: Incident) -> Iterator[ui.Html]:
     yield from _head(found)
     yield from _to_do(found)
     yield from _messages(found)
@@ -71,42 +53,34 @@ def _content(found: Incident) -> Iterator[Html]:
 # --- the answer ------------------------------------------------------------------------------------------------------
 
 
-def _head(found: Incident) -> Iterator[Html]:
-    yield element("h1", Text("Repair {folder}", folder=found.folder.name))
-    yield paragraph(shown(real_path_of(found.report.store)), cls="soft")
-    yield banner(*_verdict(found))
+def _head(found: Incident) -> Iterator[ui.Html]:
+    yield ui.element("h1", Text("Repair {folder}", folder=found.folder.name))
+    yield ui.paragraph(ui.shown(real_path_of(found.report.store)), cls="soft")
+    yield ui.banner(*_verdict(found))
     if found.in_effect:
         lost = len(found.lost) + found.unlisted
         mended = sum(one.message.mended for one in found.messages)
         at_least = "≥ " if found.losses.at_least else ""
         numbers = [
-            (shown(f"{at_least}{lost:,}"), Text("messages lost")),
-            (shown(f"{mended:,}"), Text("messages mended")),
-            (shown(f"{found.restored:,}"), Text("messages restored from a copy")),
-            (shown(f"{len(found.back):,}"), Text("messages given back since")),
+            (ui.shown(f"{at_least}{lost:,}"), Text("messages lost")),
+            (ui.shown(f"{mended:,}"), Text("messages mended")),
+            (ui.shown(f"{found.restored:,}"), Text("messages restored from a copy")),
+            (ui.shown(f"{len(found.back):,}"), Text("messages given back since")),
         ]
         without = [row for row in found.before.brokers if row.wrote] if found.before is not None else []
         if any(not row.starts for row in without):
-            numbers.append((text(Text("no")), Text("start without the repair")))
+            numbers.append((ui.text(Text("no")), Text("start without the repair")))
         elif most := max((row.messages_lost for row in without), default=0):
-            numbers.append((shown(f"{most:,}"), Text("messages that the next start would have deleted without it")))
-        yield cards(numbers)
+            numbers.append((ui.shown(f"{most:,}"), Text("messages that the next start would have deleted without it")))
+        yield ui.cards(numbers)
     rows = [(Text("repair began"), time_text(found.began))] if found.began is not None else []
     if found.ended is not None:
-        rows.append((_ENDED_WORDS[found.state], time_text(found.ended)))
-    rows.append((Text("journal"), shown(found.folder.path)))
-    yield pairs([*rows, *run_facts(found.report)])
+        rows.append((_ENDED_WORDS.get(found.state, Text("stopped")), time_text(found.ended)))
+    rows.append((Text("journal"), ui.shown(found.folder.path)))
+    yield ui.pairs([*rows, *run_facts(found.report)])
 
 
-_ENDED_WORDS = {
-    State.DONE: Text("repair ended"),
-    State.UNDONE: Text("undone"),
-    State.APPLYING: Text("stopped"),
-    State.UNDOING: Text("undo stopped"),
-    State.PREPARING: Text("stopped"),
-    State.PRUNING: Text("stopped"),
-    State.MISSING: Text("stopped"),
-}
+_ENDED_WORDS = {State.DONE: Text("repair ended"), State.UNDONE: Text("undone"), State.UNDOING: Text("undo stopped")}
 
 
 def _verdict(found: Incident) -> tuple[str, str]:
@@ -144,10 +118,10 @@ def _sound(report: Report) -> str:
 # --- what to do ------------------------------------------------------------------------------------------------------
 
 
-def _to_do(found: Incident) -> Iterator[Html]:
-    yield heading(Text("What to do now"))
+def _to_do(found: Incident) -> Iterator[ui.Html]:
+    yield ui.heading(Text("What to do now"))
     items = list(_items(found))
-    yield element("ol", *(element("li", *item) for item in items)) if items else paragraph(Text("Nothing."))
+    yield ui.element("ol", *(ui.element("li", *item) for item in items)) if items else ui.paragraph(Text("Nothing."))
 
 
 def _items(found: Incident) -> Iterator[tuple[str, ...]]:
@@ -155,15 +129,15 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
     store, journal = shlex.quote(found.report.store), shlex.quote(str(found.folder.path))
     if found.state in (State.APPLYING, State.UNDOING):
         if found.state is State.APPLYING:
-            yield Text("Finish the repair:"), command(f"rmqstore resume {journal}")
+            yield Text("Finish the repair:"), ui.command(f"rmqstore resume {journal}")
         undo = Text("Or undo it:") if found.state is State.APPLYING else Text("Undo it:")
-        yield undo, command(f"rmqstore undo {journal}")
+        yield undo, ui.command(f"rmqstore undo {journal}")
         return
     if found.report.live:
         yield (Text("A broker is running on the store: stop it before any other repair."),)
     commands = repair_commands(found.report)
     if commands:
-        yield Text("Look at the plan for the problems that the store has today:"), *map(command, commands)
+        yield Text("Look at the plan for the problems that the store has today:"), *map(ui.command, commands)
     if found.lost and found.in_effect:
         yield from _about_lost(found, store, journal)
     if found.in_effect and not commands and not found.report.live and not found.report.has_problems:
@@ -173,13 +147,13 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
             "Keep the journal until the losses are settled. Before a broker has written to the store, it can still be "
             "undone:"
         )
-        yield keep, command(f"rmqstore undo {journal}")
+        yield keep, ui.command(f"rmqstore undo {journal}")
 
 
 def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str, ...]]:
     yield (
         Text("Send the list of lost messages to the teams that produce them, so that they send these again:"),
-        command(f"rmqstore lost {store} --journal {journal} --format csv -o lost.csv"),
+        ui.command(f"rmqstore lost {store} --journal {journal} --format csv -o lost.csv"),
     )
     nameless = sum(not (one.message.keys or one.message.unique_key) for one in found.lost)
     if nameless:
@@ -188,17 +162,17 @@ def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str
                 "No key is left of {messages}: compare the store with a list of what producers had acknowledged:",
                 messages=many(nameless, "message"),
             ),
-            command(f"rmqstore lost {store} --expected acknowledged.txt"),
+            ui.command(f"rmqstore lost {store} --expected acknowledged.txt"),
         )
     left = sum(one.message.body != "gone" for one in found.lost)
     if left:
         yield (
             Text("Save what is left of the bodies, of {messages}:", messages=many(left, "message")),
-            command(f"rmqstore lost {store} --journal {journal} --bodies lost-bodies"),
+            ui.command(f"rmqstore lost {store} --journal {journal} --bodies lost-bodies"),
         )
     yield (
         Text("If another copy of the log is found, such as a slave or a backup, restore the messages from it:"),
-        command(f"rmqstore recover {store} --replica DIR --heal-fillers"),
+        ui.command(f"rmqstore recover {store} --replica DIR --heal-fillers"),
     )
     waiting = found.plan.loss.more.get("groups_that_will_see_them")
     groups = sorted(waiting.items()) if isinstance(waiting, dict) else []
@@ -214,50 +188,50 @@ def _about_lost(found: Incident, store: str, journal: str) -> Iterator[tuple[str
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
-def _messages(found: Incident) -> Iterator[Html]:
+def _messages(found: Incident) -> Iterator[ui.Html]:
     if found.state is State.PREPARING:
         return
     rows = found.lost if found.in_effect else [one for one in found.messages if not one.message.mended]
     if not rows and not found.unlisted:
         return
-    yield heading(Text("Lost messages") if found.in_effect else Text("Messages that the repair would not have kept"))
+    yield ui.heading(Text("Lost messages") if found.in_effect else Text("Messages that the repair would not have kept"))
     queues = Counter(f"{one.message.topic}/{one.message.queue_id}" for one in rows)
     queues.update({queue: count for queue, count in found.losses.unlisted.items() if queue})
     if len(queues) > 1:
-        most = [[shown(queue), shown(f"{count:,}")] for queue, count in queues.most_common(_QUEUES)]
-        yield from HtmlTable((Text("queue"), Text("messages")), ("long", "n")).pieces(most)
+        most = [[ui.shown(queue), ui.shown(f"{count:,}")] for queue, count in queues.most_common(_QUEUES)]
+        yield from ui.HtmlTable((Text("queue"), Text("messages")), ("long", "n")).pieces(most)
         if len(queues) > _QUEUES:
-            yield paragraph(Text("… and {queues}", queues=many(len(queues) - _QUEUES, "more queue")), cls="soft")
+            yield ui.paragraph(Text("… and {queues}", queues=many(len(queues) - _QUEUES, "more queue")), cls="soft")
     more = (Text("body"), ""), (Text("consumed by"), "long"), (Text("there today"), "")
     yield from _list(
-        rows, more, lambda one: [_BODY_WORDS[one.message.body], consumers(one.message), _NOW_WORDS[one.now]]
+        rows, more, lambda one: [BODY_WORDS[one.message.body], ui.consumers(one.message), _NOW_WORDS[one.now]]
     )
     for queue, number in list(found.losses.unlisted.items())[:_QUEUES]:
         where, count = Text(" of {queue}", queue=queue) if queue else "", many(number, "more message")
-        yield paragraph(Text("{count}{where} lost, of which only the number is known", count=count, where=where))
+        yield ui.paragraph(Text("{count}{where} lost, of which only the number is known", count=count, where=where))
     offsets = Text("The groups that have consumed a message are by their offsets before the repair.")
     if found.before is None or found.before.offsets is None:
         offsets = Text(
             "The journal does not tell how far consumer groups were before the repair: the groups that have consumed a "
             "message are by their offsets of today, and may have read a filler in its place."
         )
-    yield paragraph(offsets, cls="soft")
+    yield ui.paragraph(offsets, cls="soft")
 
 
-def _given_back(found: Incident) -> Iterator[Html]:
+def _given_back(found: Incident) -> Iterator[ui.Html]:
     mended = [one for one in found.messages if one.message.mended]
     if not found.in_effect or not (mended or found.back or found.restored):
         return
-    yield heading(Text("What was given back"))
+    yield ui.heading(Text("What was given back"))
     if mended:
         count = many(len(mended), "damaged message")
-        yield paragraph(Text("{messages} mended: a checksum proves each of them.", messages=count))
+        yield ui.paragraph(Text("{messages} mended: a checksum proves each of them.", messages=count))
     if found.restored:
         count = many(found.restored, "message")
-        yield paragraph(Text("{messages} restored from another copy of the log.", messages=count))
+        yield ui.paragraph(Text("{messages} restored from another copy of the log.", messages=count))
     if found.back:
         count = many(len(found.back), "message")
-        yield paragraph(Text("{messages} that this repair could not keep, given back since.", messages=count))
+        yield ui.paragraph(Text("{messages} that this repair could not keep, given back since.", messages=count))
     yield from _list([*mended, *found.back])
 
 
@@ -265,47 +239,52 @@ def _list(
     rows: list[Concerned],
     more: Sequence[tuple[str, str]] = (),
     more_cells: Callable[[Concerned], list[str]] = lambda one: [],
-) -> Iterator[Html]:
+) -> Iterator[ui.Html]:
     """Yield a table of messages; `more`: titles and classes of further columns."""
     if not rows:
         return
     titles = (Text("stored"), Text("queue"), Text("offset"), "key", Text("unique id"), *(title for title, _ in more))
     classes = ("time", "long", "n", "long", "long", *(cls for _, cls in more))
-    cells = ([stored(one.message), *named(one.message), *more_cells(one)] for one in rows[:_LISTED])
-    yield from HtmlTable(titles, classes).pieces(cells)
+    cells = ([ui.stored(one.message), *ui.named(one.message), *more_cells(one)] for one in rows[:_LISTED])
+    yield from ui.HtmlTable(titles, classes).pieces(cells)
     if len(rows) > _LISTED:
         left = many(len(rows) - _LISTED, "more message")
-        yield paragraph(Text("… and {messages}, which the CSV list has", messages=left), cls="soft")
+        yield ui.paragraph(Text("… and {messages}, which the CSV list has", messages=left), cls="soft")
 
 
 # --- before, and what was done ---------------------------------------------------------------------------------------
 
 
-def _damage(found: Incident) -> Iterator[Html]:
-    yield heading(Text("What was damaged"))
+def _damage(found: Incident) -> Iterator[ui.Html]:
+    yield ui.heading(Text("What was damaged"))
     known = found.before
     if known is None:
         earlier = Text("The journal is of an earlier rmqstore: it does not have the verdict before the repair.")
         unread = Text("This change does not repair damage: the store was not examined before it.")
-        yield paragraph(unread if found.plan.facts.get("command") == "offsets" else earlier)
+        yield ui.paragraph(unread if found.plan.facts.get("command") == "offsets" else earlier)
         yield _codes((code, None) for code in found.plan.cures)
         return
-    yield paragraph(known.verdict)
+    yield ui.paragraph(known.verdict)
     yield _codes(known.counts.items())
     places = [
-        [shown(one.code), shown(f"{one.queue} {one.file}".strip()), shown(f"{one.offset:,}"), shown(f"{one.length:,}")]
+        [
+            ui.shown(one.code),
+            ui.shown(f"{one.queue} {one.file}".strip()),
+            ui.shown(f"{one.offset:,}"),
+            ui.shown(f"{one.length:,}"),
+        ]
         for one in known.listed[:_PLACES]
     ]
     if places:
         titles = (Text("problem"), Text("where"), Text("offset"), Text("bytes"))
-        yield from HtmlTable(titles, ("", "long", "n", "n")).pieces(places)
+        yield from ui.HtmlTable(titles, ("", "long", "n", "n")).pieces(places)
     more = sum(known.counts.values()) - len(places)
     if more > 0:
-        yield paragraph(Text("… and {places}", places=many(more, "more place")), cls="soft")
+        yield ui.paragraph(Text("… and {places}", places=many(more, "more place")), cls="soft")
     yield from versions(known.brokers, Text("What each broker version would have done"))
 
 
-def _codes(counts: Iterable[tuple[str, int | None]]) -> Html:
+def _codes(counts: Iterable[tuple[str, int | None]]) -> ui.Html:
     """Return the problems of these codes in words; those of a plan are untrusted."""
     items = []
 
@@ -317,29 +296,29 @@ def _codes(counts: Iterable[tuple[str, int | None]]) -> Html:
         problem = PROBLEMS.get(code)
         times = "" if count is None else f" × {count:,}"
         severity = (problem.severity if problem else Severity.NOTE).name.lower()
-        tag = element("span", SEVERITY_WORDS[severity], cls=f"tag {severity}")
-        about = Html(f": {text(problem.title)}") if problem else Html("")
-        items.append(element("li", Html(f"{tag}{shown(code)}{times}{about}")))
-    return element("ul", joined(items))
+        tag = ui.element("span", ui.SEVERITY_WORDS[severity], cls=f"tag {severity}")
+        about = ui.Html(f": {ui.text(problem.title)}") if problem else ui.Html("")
+        items.append(ui.element("li", ui.Html(f"{tag}{ui.shown(code)}{times}{about}")))
+    return ui.element("ul", ui.joined(items))
 
 
-def _done(found: Incident) -> Iterator[Html]:
+def _done(found: Incident) -> Iterator[ui.Html]:
     from rmqstore.repair.plan.plan_text import describe
 
     if found.state is State.PREPARING:
         return
-    yield heading(Text("What was done") if found.in_effect else Text("What was planned"))
+    yield ui.heading(Text("What was done") if found.in_effect else Text("What was planned"))
     for line in describe(found.plan, grouped=True):
-        yield paragraph(translated(line).strip(), cls="below" if line.startswith(" ") else "")
+        yield ui.paragraph(translated(line).strip(), cls="below" if line.startswith(" ") else "")
     if found.later:
-        yield paragraph(Text("Changed again since, by {repairs}:", repairs=many(len(found.later), "later repair")))
-        yield element("ul", *(element("li", shown(name)) for name in found.later))
+        yield ui.paragraph(Text("Changed again since, by {repairs}:", repairs=many(len(found.later), "later repair")))
+        yield ui.element("ul", *(ui.element("li", ui.shown(name)) for name in found.later))
 
 
-def _now(report: Report) -> Iterator[Html]:
-    yield heading(Text("The store today"))
-    yield paragraph(verdict_sentence(report))
+def _now(report: Report) -> Iterator[ui.Html]:
+    yield ui.heading(Text("The store today"))
+    yield ui.paragraph(verdict_sentence(report))
     if report.live:
-        yield paragraph(Text("A broker was running on this store: the report is not final."))
+        yield ui.paragraph(Text("A broker was running on this store: the report is not final."))
     if report.findings.counts:
         yield _codes(report.findings.counts.items())

@@ -10,10 +10,14 @@ import itertools
 import os
 from collections.abc import Mapping, Sequence
 
-from rmqstore.cli.lang.as_is import AsIs as AsIs
-
 LANGUAGES = ("en", "zh")
 _current = "en"
+
+
+class AsIs(str):
+    """Text of a store, as a body or a property, which is shown as it is."""
+
+    __slots__ = ()
 
 
 def use(language: str) -> None:

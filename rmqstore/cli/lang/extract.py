@@ -1,7 +1,7 @@
 """What Babel extracts from the source: `pybabel extract` calls `extract` for each file (babel.cfg).
 
 These are templates of `Text("…")` and `Template("…")` (named on the command line), counted words of `many(n, "word")`,
-and the help of commands and options.
+the help of commands and options, and the names of facts (`outside.FACTS`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,9 @@ def extract(
                     yield from _paragraphs(node.lineno, str(keyword.value.value))
         elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "EPILOG":
             yield from _paragraphs(node.lineno, str(ast.literal_eval(node.value)))
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FACTS":
+            for name in str(ast.literal_eval(node.value)).split():
+                yield node.lineno, None, f"{name.replace('_', ' ')} {{value}}", []
         elif isinstance(node, ast.FunctionDef) and {"command", "group"} & {_name(d) for d in node.decorator_list}:
             yield from _paragraphs(node.lineno, ast.get_docstring(node))
 

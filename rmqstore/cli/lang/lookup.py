@@ -46,7 +46,7 @@ def spaced(left: str, right: str) -> str:
         return f"{left}{right}"
     if left[-1] == " " and _is_han(left[-2:-1]) and _is_han(right[0]):
         left = left[:-1]  # the template has a space beside a value, which is Chinese
-    elif right[0] == " " and _is_han(left[-1]) and _is_han(right[1:2]):
+    elif right[0] == " " and _WIDE.match(left[-1]) and _is_han(right[1:2]):
         right = right[1:]
     a, b = left[-1], right[0]
     han = _is_han(a), _is_han(b)

@@ -10,12 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, time_text, title
+from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, in_words, many, printable, time_text, title
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.repair.expire import Outlook
     from rmqstore.views.lost import MissingMessage
+
+BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "mended": Text("mended"), "gone": Text("gone")}
+"""What is left of the body of a lost message."""
 
 
 def queue_place(topic: str, queue_id: int, queue_offset: int) -> Text:
@@ -26,6 +29,13 @@ def queue_place(topic: str, queue_id: int, queue_offset: int) -> Text:
 def detail(name: str, value: str) -> Text:
     """Return a line with a value and its name."""
     return Placed("  {name}{value}", name=fitted(title(name), 13), value=value)
+
+
+def record_words(fault: str) -> Text:
+    """Say whether a record is sound; `fault`: its keyword, or sound."""
+    if fault == "sound":
+        return Text("sound (body CRC matches)")
+    return Text("damaged: {fault}", fault=in_words(fault))
 
 
 def lost_words(lost: MissingMessage) -> str:

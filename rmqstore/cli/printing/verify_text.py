@@ -239,7 +239,7 @@ def _totals(report: Report, shown: list[str]) -> Styled:
         counts[severity] = counts.get(severity, 0) + report.findings.counts[code]
     text = Styled(Text("Found: "), style="bold")
     for i, severity in enumerate(sorted(counts, reverse=True)):
-        text.append(", " if i else "").append(_counted(counts[severity], severity), style=_STYLE[severity])
+        text.append(Text(", ") if i else "").append(_counted(counts[severity], severity), style=_STYLE[severity])
     return text
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.printing.output import Output, tell_error, warn
-from rmqstore.errors import AppliedUnchecked, BrokenPlan, NotReadable, Refused, RmqStoreError, UsageError, about
+from rmqstore.errors import AppliedUnchecked, BrokenPlan, Refused, RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
@@ -84,13 +84,10 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
     """
-    from rmqstore.files.files import LOCAL
+    from rmqstore.files.files import read_given
     from rmqstore.repair.plan.plan import plan_from_json
 
-    try:
-        text = LOCAL.read_small(path, _MAX_PLAN)
-    except OSError as error:
-        raise NotReadable(about(path, error)) from error
+    text = read_given(path, _MAX_PLAN)
     if roots is None:
         logs = [d for d in store.commitlog_directories if store.files.is_directory(d)]
         roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
@@ -110,13 +107,22 @@ def read_plan_of(path: Path, store: Store, fact: str, value: object = None) -> P
     return plan
 
 
-def save_plan(path: Path, plan: Plan, store: Path) -> None:
-    """Write a plan for `--plan` outside the store. Errors: UsageError, NotReadable."""
-    saving = Output(path=path)
+def save_plan(out: Output, plan: Plan, store: Path, applying: Applying) -> None:
+    """Write a plan to --plan-out, if that is given, outside the store. Errors: UsageError, NotReadable."""
+    if applying.plan_out is None:
+        return
+    saving = Output(path=applying.plan_out)
     saving.keep_out_of(store)
     with saving.stream() as file:
         for piece in plan.iter_json():
             file.write(piece.encode())
+    out.note(Text("plan saved to {plan_out}", plan_out=applying.plan_out))
+
+
+def how_to_apply(plan: Plan) -> Text:
+    """Say that nothing was written, and which options apply the plan."""
+    force = f" --force {plan.digest}" if plan.decisions else ""
+    return Text("Nothing was written. To apply the plan, add --apply{force}", force=force)
 
 
 def plan_change(
@@ -147,21 +153,21 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
     from rmqstore.repair.plan.outcome import Outcome
 
     plan = change.plan
-    if applying.plan_out is not None:
-        save_plan(applying.plan_out, plan, change.store.path)
-        out.note(Text("plan saved to {plan_out}", plan_out=applying.plan_out))
+    save_plan(out, plan, change.store.path, applying)
     digest = plan.digest if out.as_json else ""
     if not applying.apply_it or plan.empty:
         if applying.force is not None and not applying.apply_it:
             raise UsageError(Text("--force needs --apply"), Text("add --apply, or leave --force out"))
-        _print(out, change, digest, applied=False, journal=None, after=None)
-        return _left(change.report, plan) if plan.empty else 1
+        _print(out, change, digest)
+        if not plan.empty or plan.decisions:
+            return 1
+        return change.report.exit_code  # problems may remain that it does not repair, or that were not checked
     if not out.as_json and out.path is None:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
     again = replace(change.options, quick=False)
     with apply_and_verify(out, change.store, plan, applying, again) as (journal, after):
         differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
-        _print(out, change, digest, applied=True, journal=journal, after=after, differs=differs)
+        _print(out, change, digest, journal, after, differs)
     return tell_differences(differs, journal) or after.exit_code
 
 
@@ -231,51 +237,40 @@ def after_change(what: str, advice: str) -> Iterator[None]:
         raise AppliedUnchecked(Text("{what}, but then: {said}", what=what, said=error), advice) from error
 
 
-def _left(report: Report, plan: Plan) -> int:
-    """Return the exit code of an empty plan: problems may remain that it does not repair, or that were not checked."""
-    return 1 if plan.decisions else report.exit_code
-
-
 def _print(
     out: Output,
     change: Change,
     digest: str,
-    *,
-    applied: bool,
-    journal: Path | None,
-    after: Report | None,
+    journal: Path | None = None,
+    after: Report | None = None,
     differs: Sequence[str] = (),
 ) -> None:
+    """Print a plan; if it was applied, `after` is what verify found then."""
     if out.as_json:
-        out.report(_json(change, digest, applied, journal, after) | {"differs": list(differs)})
+        out.report(_json(change, digest, journal, after) | {"differs": list(differs)})
         return
     from rmqstore.repair.plan.plan_text import loss_words
 
-    lines: list[str] = []
-    plan_shown = applied and out.path is None
-    if not plan_shown:
-        lines += _plan_lines(change, out.verbose)
-    if applied and not plan_shown:
-        lines.append(_applied(journal))
+    plan_shown = after is not None and out.path is None
+    lines = [] if plan_shown else _plan_lines(change, out.verbose)
     if after is not None:
+        lines += [] if plan_shown else [_applied(journal)]
         lines.append(Text("Result: {loss}; journal {journal}", loss=loss_words(change.plan), journal=journal))
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:
         lines += _unsaid_lines(change.report, change.plan)
     elif not change.plan.empty:
-        force = f" --force {change.plan.digest}" if change.plan.decisions else ""
-        lines += ["", Text("This plan: {loss}.", loss=loss_words(change.plan))]
-        lines.append(Text("Nothing was written. To apply the plan, add --apply{force}", force=force))
+        lines += ["", Text("This plan: {loss}.", loss=loss_words(change.plan)), how_to_apply(change.plan)]
     out.lines(lines, wrap=True)
 
 
-def _json(change: Change, digest: str, applied: bool, journal: Path | None, after: Report | None) -> dict[str, Any]:
+def _json(change: Change, digest: str, journal: Path | None, after: Report | None) -> dict[str, Any]:
     plan, report = change.plan, after or change.report
     loss = {"visible_fillers": 0, "groups_that_will_see_them": {}, **plan.loss.to_json()}
     return {
         "schema": change.schema,
         "store": str(change.store.path),
-        "applied": applied,
+        "applied": after is not None,
         "strategy": plan.facts.get("strategy"),
         "role": plan.facts.get("role"),
         "journal": None if journal is None else str(journal),
@@ -331,28 +326,27 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
     """Yield where the parts of the store really end, and what file lengths and checkpoint say."""
     from rmqstore.cli.printing.quantities import many, queue_time_text, time_text
 
-    report = change.report
-    entries = change.store.dledger
-    for name, queue in (("commitlog", change.store.commitlog), ("dledger", entries.data if entries else None)):
-        wrote = change.wrote.get(name)
-        if wrote is not None and queue is not None:
-            yield Text("{name} ends at {at:,}; its files extend to {stop:,}", name=name, at=wrote, stop=queue.stop)
-    files = change.store.timer_log
-    if files is not None and (at := change.wrote.get("timerlog")):
-        yield Text("timer log ends at {at:,}; its files extend to {stop:,}", at=at, stop=files.stop)
-    if entries is not None and (at := change.wrote.get("dledger_index")):
-        yield Text("DLedger index ends at {at:,}; its files extend to {stop:,}", at=at, stop=entries.index.stop)
+    report, store = change.report, change.store
+    for name, part, queue in (
+        ("commitlog", "commitlog", store.commitlog),
+        ("dledger", "dledger", store.dledger.data if store.dledger else None),
+        (Text("timer log"), "timerlog", store.timer_log),
+        (Text("DLedger index"), "dledger_index", store.dledger.index if store.dledger else None),
+    ):
+        at = change.wrote.get(part)
+        if queue is not None and at is not None:
+            yield Text("{name} ends at {at:,}; its files extend to {stop:,}", name=name, at=at, stop=queue.stop)
     index = change.wrote.get("index") or {}
     if index:
         one, several = Text("{files} holds {entries}"), Text("{files} hold {entries}")
         held, words = many(sum(index.values()), "entry", "entries"), one if len(index) == 1 else several
         yield words.format(files=many(len(index), "index file"), entries=held)
-    checkpoint = change.store.checkpoint
+    checkpoint = store.checkpoint
     last = max((int(log.get("last_timestamp") or 0) for log in report.logs), default=0)
     if checkpoint is not None and last:
         from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 
-        said = parse_checkpoint(change.store.files.read_at(checkpoint.path, FILE_SIZE, 0))
+        said = parse_checkpoint(store.files.read_at(checkpoint.path, FILE_SIZE, 0))
         newest, log = map(time_text, (last, said.physic_msg_timestamp))
         times = Text("last message {last}; checkpoint: log {log}, queues {queues}")
         yield times.format(last=newest, log=log, queues=queue_time_text(said.logics_msg_timestamp))

@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class FilterOptions:
-    """The filters that most commands share, as typed; `since` (inclusive) and `until` (exclusive) in ms."""
+    """The filters that commands share, as typed; `since` (inclusive) and `until` (exclusive) in ms."""
 
     topics: tuple[str, ...] = ()
     queues: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
     since: int | None = None
     until: int | None = None
 
@@ -32,7 +34,8 @@ class FilterOptions:
         from rmqstore.views.dump.selection import Selection
 
         ids, pairs = parse_queues(self.queues)
-        return Selection(frozenset(self.topics), ids, pairs, since=self.since, until=self.until)
+        texts = frozenset(self.tags), frozenset(self.keys)
+        return Selection(frozenset(self.topics), ids, pairs, *texts, since=self.since, until=self.until)
 
 
 def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
@@ -130,7 +131,7 @@ def completer_of(command: str, parameter: str) -> Completer | None:
 
 P = ParamSpec("P")
 _PLANNING = {
-    *("strategy", "role", "only", "accept_fillers", "accept_shift", "merge_neighbours", "accept_odds"),
+    *("strategy", "role", "only", "accept_fillers", "allow_shift", "merge_neighbours", "accept_odds"),
     *("replicas", "extend", "heal_fillers"),
     *("topics", "queues", "reserved", "any_hour"),
 }
@@ -146,6 +147,8 @@ UNTIL = Text(
 VERSIONS = Text("4.3 … 5.5.1; default: the newest that can have written the store, at least 5.4.0")
 ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 FILE = click.Path(path_type=Path, dir_okay=False)
+FOLDER = click.Path(path_type=Path, file_okay=False)
+BODY = click.Choice(["text", "json", "hex", "base64"])
 _BROKER_CONF = Text("broker.conf with the paths, file sizes and DLedger settings.")
 
 
@@ -159,7 +162,7 @@ class WorkOptions:
     """--jobs (None: one process per core), --max-rate (bytes per second, 0: no limit), --broker (None: newest)."""
 
     jobs: int | None
-    max_rate: int
+    max_rate: int = 0
     broker: str | None = None
 
     def processes(self, size: int) -> int:
@@ -226,12 +229,12 @@ def command(
             if filters:
                 _gather(values, "filters", FilterOptions)
             if work:
-                values["max_rate"] = values["max_rate"] or 0
                 _gather(values, "work", WorkOptions)
             if formats:
                 out.refuse_existing()
             if store:
-                config_path = config_path or _config_by_settings(out, values["store"])
+                if config_path is None and (config_path := config_of(values["store"])) is not None:
+                    out.note(Text("note: using -c {path} from the settings file", path=config_path))
                 version = values["work"].broker if work else None
                 values["config"] = read_config(out, config_path, version)
                 _warn_of_another_store(out, values["store"], values["config"])
@@ -262,8 +265,19 @@ def broker_option(function: Callable[..., int]) -> Callable[..., int]:
     return click.option("--broker", metavar="VERSION", help=kept(words))(function)
 
 
-def gathered(name: str, kind: type) -> Callable[[Callable[..., int]], Callable[..., int]]:
-    """Pass the options that are fields of the dataclass `kind` as one argument `name`."""
+def text_filters(function: Callable[..., int]) -> Callable[..., int]:
+    """Return the options --tag and --key, which become a part of `filters`."""
+    words = Text("Only messages with this key (may be repeated).")
+    function = click.option("--key", "keys", multiple=True, metavar="KEY", help=words)(function)
+    words = Text("Only messages with these TAGS (may be repeated).")
+    return click.option("--tag", "tags", multiple=True, metavar="TAG", help=words)(function)
+
+
+def gathered(name: str, kind: type | str) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    """Pass the options that are fields of the dataclass `kind` as one argument `name`.
+
+    A dataclass of another package is named by `MODULE:CLASS`: it is imported when the command runs, not for its help.
+    """
 
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
@@ -276,9 +290,14 @@ def gathered(name: str, kind: type) -> Callable[[Callable[..., int]], Callable[.
     return decorate
 
 
-def _gather(values: dict[str, Any], name: str, kind: type) -> None:
-    """Replace the values that are fields of a dataclass by one instance of it."""
-    values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind) if field.name in values})
+def _gather(values: dict[str, Any], name: str, kind: type | str) -> None:
+    """Replace the values that are fields of a dataclass by one instance of it; its defaults take the place of None."""
+    if isinstance(kind, str):
+        module, _, own = kind.partition(":")
+        kind = getattr(importlib.import_module(module), own)
+    made: Any = kind
+    found = [(field, values.pop(field.name)) for field in fields(made) if field.name in values]
+    values[name] = made(**{f.name: value for f, value in found if value is not None or f.default is MISSING})
 
 
 def _complete(
@@ -287,24 +306,15 @@ def _complete(
     return complete(ctx, parameter, incomplete)
 
 
-def _config_by_settings(out: Output, store: Path) -> Path | None:
-    path = config_of(store)
-    if path is not None:
-        out.note(Text("note: using -c {path} from the settings file", path=path))
-    return path
-
-
 def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:
     """Read a broker.conf, if there is a path, and warn of keys that a broker of this version ignores.
 
     Errors: as `BrokerConfig.read`.
     """
-    from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.broker_config import BrokerConfig, unknown_keys
 
     if path is None:
         return BrokerConfig()
-    from rmqstore.files.broker_config import unknown_keys
-
     exact = ""
     if version:
         from rmqstore.brokers.rules import rules_for
@@ -457,7 +467,6 @@ def _refuse_beside_a_plan() -> None:
 
 def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Return the options of a command whose plan can be applied, as one value `applying`."""
-    folder = click.Path(path_type=Path, file_okay=False)
     digest = Text("Apply a plan that needs a decision. The printed plan shows its digest.")
     options: list[Callable[..., Any]] = [
         click.option(
@@ -468,7 +477,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
         click.option("--force", metavar="DIGEST", help=digest),
         click.option(
             "--journal",
-            type=folder,
+            type=FOLDER,
             metavar="DIR",
             help="Directory for the undo journal; created if missing (default: STORE/.rmqstore).",
         ),

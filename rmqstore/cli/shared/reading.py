@@ -28,10 +28,18 @@ def note_live(out: Output, store: Store, effect: str) -> bool:
     return live
 
 
+def refuse_part(store: Store, advice: str) -> None:
+    """Errors: NotAStore for a part of a store."""
+    if store.part is not None:
+        raise NotAStore(Text("{store} is a part of a store", store=store.path), advice)
+
+
 def refuse_without_log(store: Store) -> None:
     """Errors: NotAStore for a store, or a part of one, that has no log."""
     if not (store.commitlog or store.dledger):
-        raise NotAStore(Text("{path} has no log", path=store.path), Text("name a store, or its commitlog/"))
+        elsewhere = Text("if broker.conf sets storePathCommitLog, name this file with -c")
+        advice = elsewhere if store.part is None else Text("name a store, or its commitlog/")
+        raise NotAStore(Text("{path} has no log", path=store.path), advice)
 
 
 def write_text(out: Output, store: Store, what: str, job: Job, damage: Skipped, jobs: int, progress: Progress) -> int:

@@ -233,7 +233,6 @@ KEPT = [
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    path: Path
     pieces: Callable[[], Iterator[Piece]]
     first: bool = False
     extents: list[Extent] | None = None
@@ -327,12 +326,12 @@ class _Builder:
         out: dict[Path, _Item] = {}
         for log in self.logs:
             for file in log.queue.files:
-                out[file.path] = _Item(file.path, partial(log_pieces, file, log.body_offset, self.names), True)
+                out[file.path] = _Item(partial(log_pieces, file, log.body_offset, self.names), True)
             for odd in log.queue.odd:
                 if odd.path not in out and self.files.is_file(odd.path):
                     file = _placed(self.files, odd.path, log)
                     pieces = partial(log_pieces, file, log.body_offset, self.names, check_offset=False)
-                    out[odd.path] = _Item(odd.path, pieces, True)
+                    out[odd.path] = _Item(pieces, True)
         for one in self.store.consume_queues(*QueueKind):
             for path in _paths_of(self.files, one.queue):
                 out[path] = self._queue_item(one.kind, path)
@@ -341,30 +340,30 @@ class _Builder:
         for entry in self.store.index_files if sizes is not None else ():
             if sizes is not None and entry.length >= index.unit_at(1, sizes[0]):
                 pieces = partial(index_pieces, self.files, entry.path, sizes[0], hashes)
-                out[entry.path] = _Item(entry.path, pieces, extents=[(0, entry.length)])
+                out[entry.path] = _Item(pieces, extents=[(0, entry.length)])
         for file in self.store.timer_log.files if self.store.timer_log is not None else ():
-            out[file.path] = _Item(file.path, partial(timer_pieces, self.files, file.path, self.topics, self.names))
+            out[file.path] = _Item(partial(timer_pieces, self.files, file.path, self.topics, self.names))
         return out
 
     def _queue_item(self, kind: QueueKind, path: Path) -> _Item:
         if kind is QueueKind.COMPACTION_LOG:
             length = self._entry(path).length
             file = MappedFile(path, file_name_to_offset(path.name) or 0, length, length, files=self.files)
-            return _Item(path, partial(log_pieces, file, 0, self.names, check_offset=False), True)
+            return _Item(partial(log_pieces, file, 0, self.names, check_offset=False), True)
         if kind is QueueKind.EXT:
-            return _Item(path, partial(ext_pieces, self.files, path, self.names))
+            return _Item(partial(ext_pieces, self.files, path, self.names))
         layout = consumequeue.UNIT if kind is QueueKind.SIMPLE else consumequeue.BATCH_UNIT
-        return _Item(path, partial(unit_pieces, self.files, path, layout, self.names))
+        return _Item(partial(unit_pieces, self.files, path, layout, self.names))
 
     def _other(self, path: Path) -> _Item:
         size, files = self._entry(path).length, self.files
         if path.name.removesuffix(".bak") in _NUMBERS_ONLY or path in self._index_of_dledger:
-            return _Item(path, partial(_same, files, path))
+            return _Item(partial(_same, files, path))
         if path == self.store.root / "checkpoint":
-            return _Item(path, partial(_checkpoint, files, path, size))
+            return _Item(partial(_checkpoint, files, path, size))
         if size <= _SMALL_TEXT and _is_text(files.read_at(path, min(size, 1 << 16), 0)):
-            return _Item(path, lambda: iter([(0, json_text(files.read_at(path, size, 0), self.names))]))
-        return _Item(path, partial(_noise, files, path))
+            return _Item(lambda: iter([(0, json_text(files.read_at(path, size, 0), self.names))]))
+        return _Item(partial(_noise, files, path))
 
     def _entry(self, path: Path) -> DirEntry:
         """Examine a file. Errors: OSError if it is gone."""

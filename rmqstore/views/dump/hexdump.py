@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats import dledger, message, properties
 from rmqstore.formats.layout import Layout
 from rmqstore.formats.message import BLANK_MAGIC, HEADS_BY_FLAG, MAGIC_V1, MAGIC_V2, Fault, parse_message
@@ -49,12 +49,11 @@ def annotate(queue: MappedFileQueue, offset: int, body_offset: int, *, body: boo
         offset, left, head = offset + body_offset, left - body_offset, head[body_offset:]
     magic = int.from_bytes(head[4:8], "big", signed=True)
     if not body_offset and magic == BLANK_MAGIC:
-        note = (
-            "" if int.from_bytes(head[:4], "big") == left else Text("{left} left in the file", left=many(left, "byte"))
-        )
-        yield from _fields(message.BLANK, head, offset, {"size": note})
+        fits = int.from_bytes(head[:4], "big") == left
+        notes = {} if fits else {"size": Text("{left} left in the file", left=many(left, "byte"))}
+        yield from _fields(message.BLANK, head, offset, notes)
         return
-    yield from _message(queue, file, head, offset, left, body)
+    yield from _message(queue, head, offset, left, body)
 
 
 def _entry(head: bytes, offset: int, left: int) -> Iterator[HexPart]:
@@ -64,9 +63,8 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[HexPart]:
     values = dledger.ENTRY.parse(head.ljust(dledger.ENTRY.size, b"\0"))
     notes: dict[str, str] = {}
     if values["magic"] in (dledger.NOOP, dledger.CONFIG_CHANGE):
-        notes["magic"] = (
-            Text("NOOP of DLedger 0.4") if values["magic"] == dledger.NOOP else Text("CONFIG_CHANGE of DLedger 0.4")
-        )
+        noop, change = Text("NOOP of DLedger 0.4"), Text("CONFIG_CHANGE of DLedger 0.4")
+        notes["magic"] = noop if values["magic"] == dledger.NOOP else change
     elif values["magic"] != dledger.MAGIC:
         notes["magic"] = Text("should be {magic}", magic=dledger.MAGIC)
     if values["pos"] != offset:
@@ -78,7 +76,7 @@ def _entry(head: bytes, offset: int, left: int) -> Iterator[HexPart]:
     yield from _fields(dledger.ENTRY, head, offset, notes)
 
 
-def _fields(layout: Layout, raw: bytes, offset: int, notes: dict[str, str]) -> Iterator[HexPart]:
+def _fields(layout: Layout, raw: bytes, offset: int, notes: Mapping[str, str]) -> Iterator[HexPart]:
     for field in layout:
         at = layout.at(field.name)
         piece = raw[at : at + field.size]
@@ -110,9 +108,7 @@ def _time(ms: int) -> str:
         return ""
 
 
-def _message(
-    queue: MappedFileQueue, file: MappedFile, head: bytes, offset: int, left: int, body: bool
-) -> Iterator[HexPart]:
+def _message(queue: MappedFileQueue, head: bytes, offset: int, left: int, body: bool) -> Iterator[HexPart]:
     flags = int.from_bytes(head[message.SYS_FLAG_AT : message.SYS_FLAG_AT + 4], "big") & 0x30
     layout = HEADS_BY_FLAG[flags]
     if len(head) < layout.size:

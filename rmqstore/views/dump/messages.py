@@ -21,7 +21,7 @@ from rmqstore.messages.lines import MessageLines
 from rmqstore.messages.rows import BodyStyle, Row, record_is_sound
 from rmqstore.messages.table import MessageTable
 from rmqstore.messages.unpacked import unpacked
-from rmqstore.scan.columns import Columns
+from rmqstore.scan.columns import NOTHING, Columns
 from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.records import scan_file, scan_split
 from rmqstore.scan.resync import resync
@@ -196,6 +196,12 @@ class Rendered:
     text: list[Buffer] = field(default_factory=list)
     runs: list[tuple[Run, bool]] = field(default_factory=list)
 
+    def room(self, size: int) -> U8:
+        """Return memory for the next piece of text."""
+        new: U8 = np.empty(size, dtype=np.uint8)
+        self.text.append(new.data)
+        return new
+
 
 @lru_cache(maxsize=4)
 def _selector(selection: Selection) -> Selector:
@@ -236,9 +242,7 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
         if area is not None and not out.text and out.used + size <= len(area):
             out.used += size
             return area[out.used - size : out.used]
-        new: U8 = np.empty(size, dtype=np.uint8)
-        out.text.append(new.data)
-        return new
+        return out.room(size)
 
     for run in scan_split(split, job.scan):
         if out.begin is None:
@@ -287,13 +291,7 @@ def _old_records(store: Store, job: Job, jobs: int, progress: Progress) -> Itera
         if not len(columns):
             continue
         out = Rendered()
-
-        def sink(size: int, out: Rendered = out) -> U8:
-            new: U8 = np.empty(size, dtype=np.uint8)
-            out.text.append(new.data)
-            return new
-
-        _render(job, columns, out, (old.gap.file.name, Fault.NONE, None), sink)
+        _render(job, columns, out, (old.gap.file.name, Fault.NONE, None), out.room)
         yield out
 
 
@@ -383,7 +381,7 @@ def _parts(
         yield from _old_records(store, job, jobs, progress)
         return
     logs = logs_of(store, what)
-    if store.files.has_entry(store.journal_directory):
+    if job.selection.repaired is NOTHING and store.files.has_entry(store.journal_directory):
         from rmqstore.checks.filler_notes import repaired_records
 
         job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))

@@ -7,7 +7,7 @@ and not acknowledged).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from itertools import islice
 
@@ -47,50 +47,32 @@ def timer_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     """
     rows = MessageRows.of(store)
     delivered = (rows.position(TIMER_FAMILY, TIMELINE) or 0) if rows is not None else 0
-    for batch in _rows(rows, TIMER_FAMILY, parse_timer_row, TimerRow, selection, time="deliver_time"):
+    for batch in _rows(rows, TIMER_FAMILY, parse_timer_row, selection, time="deliver_time"):
         due = batch.get("deliver_time")
         yield batch if due is None else {**batch, "pending": np.asarray(due) >= delivered}
 
 
 def trans_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     """Yield the position of the family `trans`, then its rows. Errors: CannotRead, after all readable rows."""
-    yield from _rows(MessageRows.of(store), TRANS_FAMILY, parse_trans_row, TransRow, selection)
+    yield from _rows(MessageRows.of(store), TRANS_FAMILY, parse_trans_row, selection)
 
 
 def index_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     """Yield the positions of the family `default`, then its rows. Errors: CannotRead, after all readable rows."""
-    found = _rows(MessageRows.of(store), INDEX_FAMILY, parse_index_row, IndexRow, selection, time="store_timestamp")
-    yield from found
+    yield from _rows(MessageRows.of(store), INDEX_FAMILY, parse_index_row, selection, time="store_timestamp")
 
 
-def _rows(
-    rows: MessageRows | None,
-    family: str,
-    parse: Parse,
-    kind: type[TimerRow] | type[TransRow] | type[IndexRow],
-    selection: Selection,
-    time: str = "",
-) -> Iterator[Batch]:
+def _rows(rows: MessageRows | None, family: str, parse: Parse, selection: Selection, time: str = "") -> Iterator[Batch]:
     if rows is None:
         return
     for key in POSITION_KEYS[family]:
         value = rows.position(family, key)
         if value is not None and selection.limit is None:
             yield {"key": key.decode(), "position": value}
-    names = [field.name for field in fields(kind)]
     for keys, values in rows.rows(family):
         found = [(key, value, parse(key, value)) for key, value in zip(keys, values, strict=True)]
         yield from unparsed_rows((key, value) for key, value, row in found if row is None)
-        parsed = [row for *_, row in found if row is not None]
-        if not parsed:
-            continue
-        batch: dict[str, Array] = {name: _column([getattr(row, name) for row in parsed]) for name in names}
-        wanted = within(batch["commitlog_offset"], selection.start, selection.stop)
-        if time:
-            wanted &= within(batch[time], selection.since, selection.until)
-        numbers = np.flatnonzero(wanted)
-        if len(numbers):
-            yield pick(batch, numbers)
+        yield from _parsed([row for *_, row in found if row is not None], selection, "commitlog_offset", time)
 
 
 def popped_rows(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -98,23 +80,27 @@ def popped_rows(store: Store, selection: Selection) -> Iterator[Batch]:
 
     Errors: CannotRead.
     """
-    names = [field.name for field in fields(PopRow)]
     rows = pop_rows(store)
     while found := list(islice(rows, UNITS)):
         yield from unparsed_rows((key, value) for key, value, row in found if row is None)
         parsed = [row for *_, row in found if row is not None and selection.wants_queue(row.topic, row.queue_id)]
-        if not parsed:
-            continue
-        batch: dict[str, Array] = {name: _column([getattr(row, name) for row in parsed]) for name in names}
-        wanted = within(batch["queue_offset"], selection.start, selection.stop)
-        wanted &= within(batch["visible_time"], selection.since, selection.until)
-        numbers = np.flatnonzero(wanted)
-        if len(numbers):
-            yield pick(batch, numbers)
+        yield from _parsed(parsed, selection, "queue_offset", "visible_time")
 
 
-def _column(cells: list[int] | list[str]) -> Array:
-    return np.array(cells, dtype=object if cells and isinstance(cells[0], str) else np.int64)
+def _parsed(
+    rows: Sequence[TimerRow | TransRow | IndexRow | PopRow], selection: Selection, offset: str, time: str
+) -> Iterator[Batch]:
+    """Yield rows as columns, if their `offset` and `time` (fields; "" for none) are selected."""
+    if not rows:
+        return
+    cells = {field.name: [getattr(row, field.name) for row in rows] for field in fields(rows[0])}
+    batch = {name: np.array(own, dtype=object if isinstance(own[0], str) else np.int64) for name, own in cells.items()}
+    wanted = within(batch[offset], selection.start, selection.stop)
+    if time:
+        wanted &= within(batch[time], selection.since, selection.until)
+    numbers = np.flatnonzero(wanted)
+    if len(numbers):
+        yield pick(batch, numbers)
 
 
 UNITS = 1 << 15  # units read at a time
@@ -131,9 +117,13 @@ def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[
                 yield at, layout.array(raw)
 
 
-def _picked(batch: dict[str, Array | str | int], units: Array, layout: Layout, rows: Array) -> Batch:
-    """Return the rows of a batch with these indexes, with the fields of their units."""
-    return pick(batch | {f.name: units[f.name] for f in layout}, rows)
+def _wanted(
+    head: dict[str, Array | str | int], units: Array, layout: Layout, wanted: Array, selection: Selection
+) -> Iterator[Batch]:
+    """Yield the wanted rows in the selected order, with the fields of their units; nothing without one."""
+    rows = selection.ordered(np.flatnonzero(wanted))
+    if len(rows):
+        yield pick(head | {f.name: units[f.name] for f in layout}, rows)
 
 
 def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
@@ -169,12 +159,10 @@ def _units_in_files(store: Store, selection: Selection, *, batch: bool) -> Itera
                 wanted &= within(position, selection.start, selection.stop)
                 if len(codes):
                     wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
-                rows = selection.ordered(np.flatnonzero(wanted))
-                if len(rows):
-                    head: dict[str, Array | str | int] = {"topic": one.topic, "queue_id": one.queue_id}
-                    if not batch:
-                        head["queue_offset"] = position
-                    yield _picked(head, units, layout, rows)
+                head: dict[str, Array | str | int] = {"topic": one.topic, "queue_id": one.queue_id}
+                if not batch:
+                    head["queue_offset"] = position
+                yield from _wanted(head, units, layout, wanted, selection)
 
 
 def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -190,9 +178,7 @@ def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
         for _, units in _arrays(file, layout, selection):
             wanted = (units["magic"] != 0) | (units["size"] != 0)
             wanted &= within(units["index"], selection.start, selection.stop)
-            rows = selection.ordered(np.flatnonzero(wanted))
-            if len(rows):
-                yield _picked({"file": file.name}, units, layout, rows)
+            yield from _wanted({"file": file.name}, units, layout, wanted, selection)
 
 
 def _part(store: Store, unit: int) -> MappedFileQueue:
@@ -255,9 +241,7 @@ def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
             wanted = units["size"] == layout.size
             wanted &= within(position, selection.start, selection.stop)
             wanted &= within(units["write_time"], selection.since, selection.until)
-            rows = selection.ordered(np.flatnonzero(wanted))
-            if len(rows):
-                yield _picked({"file": file.name, "offset": position}, units, layout, rows)
+            yield from _wanted({"file": file.name, "offset": position}, units, layout, wanted, selection)
 
 
 def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -269,9 +253,8 @@ def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
     file = MappedFile(path, 0, length, length, files=store.files)
     for at, slots in _arrays(file, layout, selection):
         number = at // layout.size + np.arange(len(slots))
-        rows = selection.ordered(np.flatnonzero((slots["time"] != 0) | (slots["num"] != 0)))
-        if len(rows):
-            yield _picked({"slot": number}, slots, layout, rows)
+        used = (slots["time"] != 0) | (slots["num"] != 0)
+        yield from _wanted({"slot": number}, slots, layout, used, selection)
 
 
 Reader = Callable[[Store, Selection], Iterator[Batch]]
