@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 
@@ -37,7 +36,6 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import leading
 from rmqstore.scan.tiling import Kind, Tiling
-from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
 
 _UNIT = dledger.INDEX_UNIT.size
@@ -411,17 +409,13 @@ class DLedgerStart(PlainStart):
         self.more_files = (self.data, self.index)
         fits = group is not None and tiling is not None and tiling.start == group.data.start
         tiled = frozenset(f.path for f in group.data.files) if group is not None and fits else frozenset()
-        self.entries = self._reader_of_entries(self.parser, Scanned(None if legacy else tiling, tiled))
+        self.tiled_reader = self.entries = self._reader_of_entries(
+            self.parser, Scanned(None if legacy else tiling, tiled)
+        )
         self.state = DLedgerState()
         self.divided = -1
         self._before_cut: dict[QueueKey, int] = {}
         self._early_end = 0
-
-    def with_known(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
-        """Pass in the units that the good messages of the tiling need, and the unreadable rows; return self."""
-        self.entries.units = units
-        self.unreadable_rows = unreadable_rows
-        return self
 
     def _reader_of_entries(self, parser: ParserSettings, scanned: Scanned) -> LogReader:
         body_offset = dledger.ENTRY.size

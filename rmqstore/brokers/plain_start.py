@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from rmqstore.brokers.dispatch import DispatchCondition, DispatchSettings, Queues
 from rmqstore.brokers.forecast import (
@@ -45,7 +45,6 @@ from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkp
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
-from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text, many
 
 if TYPE_CHECKING:
@@ -97,6 +96,8 @@ class PlainStart:
             if "storeType" in config.given
             else store.rocksdb_consume_queue
         )
+        self.tiled_reader = self.reader
+        """The reader whose `units` a caller may know."""
         self.kinds = QueueStores(self.rocksdb, self._writes_both())
         self.rows: RocksDBAtStart | None = None
         self.unreadable_rows: Mapping[QueueKey, int] | None = None
@@ -126,12 +127,6 @@ class PlainStart:
             simple_size=self.store.queue_file_size(QueueKind.SIMPLE),
             batch_size=self.store.queue_file_size(QueueKind.BATCH),
         )
-
-    def with_known(self, units: KnownUnits | None, unreadable_rows: Mapping[QueueKey, int] | None = None) -> Self:
-        """Pass in the units that the good messages of the tiling need, and the unreadable rows; return self."""
-        self.reader.units = units
-        self.unreadable_rows = unreadable_rows
-        return self
 
     def run(self) -> StartForecast:
         """Load, recover and start; return the forecast, at the latest when something stops the start."""

@@ -100,7 +100,9 @@ class Starts:
             kind = DLedgerStart
         start = kind(store, self._tiling, rules, config, self._options)
         start.queues.recovered = self._recovered
-        return start.with_known(self._units, self._unreadable_rows).run()
+        start.tiled_reader.units = self._units
+        start.unreadable_rows = self._unreadable_rows
+        return start.run()
 
 
 class _AskedRules:
