@@ -50,7 +50,6 @@ from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
 
 _NEVER = 1 << 63
-_OTHER_FILE = Text("the PHYSICALOFFSET belongs to another file")
 
 
 @dataclass(slots=True)
@@ -79,10 +78,6 @@ class Manner:
     begin: int = 0
     accept_half: bool = False
     bounded: bool = False
-
-    def misses(self, checked: Checked, start: int, file_size: int) -> bool:
-        """Return whether the walk ends at a record of the file that starts at `start`."""
-        return self.bounded and checked.success and not start <= checked.physical_offset <= start + file_size
 
 
 @dataclass(slots=True)
@@ -224,27 +219,25 @@ class LogReader(LogFiles):
                     return False
                 if not checked.success and not (manner.accept_half and checked.size > 0):
                     return self._ends(checked, out)
-                if manner.misses(checked, file.start, self.file_size):
-                    out.reason = _OTHER_FILE
+                in_file = file.start <= checked.physical_offset <= file.start + self.file_size
+                if manner.bounded and checked.success and not in_file:
+                    out.reason = Text("the PHYSICALOFFSET belongs to another file")
                     return True
                 aligned = checked.success and checked.physical_offset == file.start + at + self.body_offset
-                self._one(checked, aligned, out, target)
+                if checked.success:
+                    out.stale += not aligned
+                    target.dispatch(checked, misplaced=not aligned)
+                else:
+                    out.half_accepted += 1
                 at += advance
                 out.sizes += checked.size
                 out.stop = file.start + at
-        raise AssertionError("the bytes after the last run are a record or end the walk")
+        raise AssertionError("bytes after the last run that are no record end the walk")
 
     def _ends(self, checked: Checked, out: Walk) -> bool:
         out.reason = checked.reason
         out.fatal = checked.fatal
         return True
-
-    def _one(self, checked: Checked, own_place: bool, out: Walk, target: _WalkTarget) -> None:
-        if not checked.success:
-            out.half_accepted += 1
-            return
-        out.stale += not own_place
-        target.dispatch(checked, misplaced=not own_place)
 
     def _take(
         self, part: Columns, read: FileBytes, file: SimulatedFile, out: Walk, target: _WalkTarget

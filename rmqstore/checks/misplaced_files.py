@@ -149,7 +149,7 @@ def find_misplaced(store: Store) -> Misplaced:
         copies += work.other_copies()
         if work.targets or work.copies:
             logs[queue.name] = work.arranged()
-            moved |= work.moved()
+            moved |= {path: path.parent / offset_to_file_name(start) for path, start in work.targets.items()}
             left_out |= work.copies
     return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found), tuple(copies))
 
@@ -322,9 +322,6 @@ class _LogClaims:
         odd = [o for o in queue.odd if o.kind is OddKind.WRONG_LENGTH or o.path not in self.targets]
         files.sort(key=lambda f: f.start)
         return MappedFileQueue(queue.name, queue.directories, queue.file_size, files, odd, queue.size_from)
-
-    def moved(self) -> dict[Path, Path]:
-        return {path: path.parent / offset_to_file_name(start) for path, start in self.targets.items()}
 
 
 def _claim(file: MappedFile, body_offset: int) -> Claim | None:
