@@ -282,7 +282,6 @@ def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
     return Finding(codes.BR_TOO_OLD, "store", facts=facts | {"broker": forecast.version})
 
 
-_DELETED = codes.CQ_DELETED_TOPIC
 _TAILS = {codes.CL_DIRTY_TAIL, codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
 _PULL = 32  # messages: the default pullBatchSize of consumers
@@ -369,7 +368,8 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         exceptions += rights_words(report.findings)
     newer = newer_formats(store, report, forecast) if forecast.starts else []
     unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
-    deleted = {f.queue: int(f.facts["messages"] or 0) for f in report.findings.listed if f.code == _DELETED}
+    of_deleted = (f for f in report.findings.listed if f.code == codes.CQ_DELETED_TOPIC)
+    deleted = {f.queue: int(f.facts["messages"] or 0) for f in of_deleted}
     rows_beside = forecast.reads_rows_beside
     left = Left(Undelivered(), Undelivered()) if rows_beside else _left(store, verified, forecast, deleted)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:

@@ -28,6 +28,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueRange,
 from rmqstore.errors import about
 from rmqstore.files.config import (
     LARGEST,
+    METADATA,
     OFFSETS,
     TABLES,
     TIER_METADATA,
@@ -57,7 +58,7 @@ from rmqstore.formats.configuration import (
     object_of,
     parse_config_text,
 )
-from rmqstore.formats.properties import SCHEDULE_TOPIC, is_lmq, is_system_topic
+from rmqstore.formats.properties import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq, is_system_topic
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
 
@@ -307,13 +308,12 @@ def _read_text(files: Files, path: Path, facts: ConfigFacts) -> _ConfigFile:
     return _ConfigFile(condition, joined(faults, "; "), 0, len(raw))
 
 
-_RETRY, _DEAD = "%RETRY%", "%DLQ%"
 _OF_BROKERS = ("compaction", "rocksdbstore", "kvStore", "timerwheel", "timerlog", "brokerIdentity")
 _CONFIG_OF_BROKERS = set(JSON_FILES) - {"topics.json"}
 _WITH_TOPICS = {"subscriptionGroup.json", "topicQueueMapping.json", "delayOffset.json"}
 """Files of a broker that has topics; a slave that has never asked its master for them has none of these."""
 _OFFSETS = {"consumerOffset.json", "lmqConsumerOffset.json"}  # with enableLmq, a broker writes only the second
-_DATABASES = frozenset({"topics", "consumerOffsets", "metadata", "rdb"})
+_DATABASES = frozenset({TOPICS, OFFSETS, METADATA, V2})
 _NAMED = 5
 
 
@@ -344,7 +344,7 @@ def check_missing_config(
             findings.add(Finding(codes.CFG_LOST_TOPICS, "config", "topics.json", facts=_listed("topics", own)))
     if not names & _OFFSETS:
         known = [*topics, *(config.queue_types or ())]
-        groups = sorted({topic.removeprefix(_RETRY) for topic in known if topic.startswith(_RETRY)})
+        groups = sorted({topic.removeprefix(RETRY_PREFIX) for topic in known if topic.startswith(RETRY_PREFIX)})
         if groups:
             facts = _listed("groups", groups)
             findings.add(Finding(codes.CFG_NO_OFFSETS, "config", "consumerOffset.json", facts=facts))
@@ -385,7 +385,7 @@ def broker_has_run(store: Store, queues: Iterable[str]) -> bool:
     names = _names(store)
     if any(name in store.top for name in _OF_BROKERS) or names & _CONFIG_OF_BROKERS:
         return True
-    return not names and any(is_system_topic(topic) or topic.startswith(_RETRY) for topic in _topics(queues))
+    return not names and any(is_system_topic(topic) or topic.startswith(RETRY_PREFIX) for topic in _topics(queues))
 
 
 def _names(store: Store) -> set[str]:
@@ -399,7 +399,7 @@ def _topics(queues: Iterable[str]) -> list[str]:
 
 def _own(topics: Iterable[str]) -> list[str]:
     """Return the topics that users create: not those of the broker, of retries, of dead letters, or light queues."""
-    return [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((_RETRY, _DEAD)))]
+    return [t for t in topics if not (is_system_topic(t) or is_lmq(t) or t.startswith((RETRY_PREFIX, DLQ_PREFIX)))]
 
 
 def _listed(what: str, names: list[str]) -> dict[str, Fact]:
