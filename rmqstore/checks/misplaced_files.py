@@ -42,7 +42,7 @@ from rmqstore.formats.message import (
 )
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.formats.text import many
-from rmqstore.scan.records import scan_file
+from rmqstore.scan.records import good_records, scan_file
 from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
@@ -482,10 +482,8 @@ def count_fitting(
 
 def _messages(file: MappedFile, body_offset: int) -> Iterator[Message]:
     """Yield the messages of a log file in order."""
-    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
-        if run.kind is not Kind.RECORDS or run.columns is None:
-            continue
-        for offset, size in zip(run.columns.offset.tolist(), run.columns.size.tolist(), strict=True):
+    for columns in good_records(file, body_offset):
+        for offset, size in zip(columns.offset.tolist(), columns.size.tolist(), strict=True):
             message, _ = parse_message(file.read_at(size, offset - file.start))
             if message is not None:
                 yield message

@@ -82,10 +82,9 @@ from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties import PropertyTexts
-from rmqstore.scan.records import scan_file
+from rmqstore.scan.records import good_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
-from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text
 
 _DUE = re.compile(rb"TIMER_OUT_MS\x01(\d{1,19})(?:\x02|\Z)")
@@ -265,7 +264,7 @@ def _places(store: Store, logs: Logs, topic: str, queue_id: int) -> Iterator[tup
     number = table.number(topic.encode(), queue_id)
     for result in logs.results:
         for file in result.queue.files:
-            for columns in _records(file, result.body_offset):
+            for columns in good_records(file, result.body_offset):
                 own = table.of(columns) == number
                 yield columns.offset[own], columns.size[own]
 
@@ -322,7 +321,7 @@ def missing_index_rows(logs: Logs, rows: MessageRows, counts: IndexCounts) -> It
 
 def _missing_of_file(rows: MessageRows, file: MappedFile, body_offset: int, low: int, high: int) -> Iterator[IndexRow]:
     indexed: list[tuple[I64, I64]] = []
-    for columns in _records(file, body_offset):
+    for columns in good_records(file, body_offset):
         chosen = _indexed(columns) & (columns.offset >= low) & (columns.offset <= high)
         indexed.append((columns.offset[chosen], columns.store_timestamp[chosen]))
     if not any(len(found) for found, _ in indexed):
@@ -332,15 +331,9 @@ def _missing_of_file(rows: MessageRows, file: MappedFile, body_offset: int, low:
     missing = offsets[~np.isin(offsets, have) & np.isin(times // HOUR * HOUR, hours)]
     if not len(missing):
         return
-    for columns in _records(file, body_offset):
+    for columns in good_records(file, body_offset):
         for i in np.flatnonzero(np.isin(columns.offset, missing)).tolist():
             yield from _index_rows(columns, i)
-
-
-def _records(file: MappedFile, body_offset: int) -> Iterator[Columns]:
-    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
-        if run.kind is Kind.RECORDS and run.columns is not None:
-            yield run.columns
 
 
 def _indexed(columns: Columns) -> Bool:

@@ -24,9 +24,7 @@ from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.text import many
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64
-from rmqstore.scan.records import scan_file
-from rmqstore.scan.tiling import Kind
-from rmqstore.scan.window import ScanOptions
+from rmqstore.scan.records import good_records
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -260,10 +258,7 @@ def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, 
     for file in log.files:
         if file.stop <= span[0] or file.start >= span[1]:
             continue
-        for run in scan_file(file, options=ScanOptions(crc=False)):
-            if run.kind is not Kind.RECORDS or run.columns is None:
-                continue
-            columns = run.columns
+        for columns in good_records(file, 0):
             inside = is_dispatched(columns.sys_flag) & (columns.offset >= span[0]) & (columns.offset < span[1])
             counts.update(table.of(columns.take(inside)).tolist())
     out = Undelivered()

@@ -25,7 +25,7 @@ from rmqstore.formats import properties
 from rmqstore.formats.message import BLANK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.records import scan_file
+from rmqstore.scan.records import good_records
 from rmqstore.scan.resync import proven_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
@@ -138,9 +138,8 @@ def own_part(store: Store, queue: MappedFileQueue, body_offset: int) -> MappedFi
     times = LogContents()
     for file in last.files[:1]:
         try:
-            for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
-                if run.kind is Kind.RECORDS and run.columns is not None:
-                    times.add_times(run.columns, slice(None))
+            for columns in good_records(file, body_offset):
+                times.add_times(columns, slice(None))
         except FileNotFoundError:
             continue
     if times.back_from is None:
