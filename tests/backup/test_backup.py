@@ -7,7 +7,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ from rmqstore.backup.backup import Backup, BackupOptions, back_up
 from rmqstore.backup.manifest import Manifest
 from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
-from rmqstore.backup.storage import LocalStorage, Storage
+from rmqstore.backup.storage import LocalStorage, Storage, StoredObject
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
 from rmqstore.files.files import LocalFiles
 from rmqstore.files.store import open_store
@@ -128,6 +128,24 @@ def test_keep_bytes_forgets_the_oldest(grown: GrowingStore, tmp_path: Path) -> N
     assert list(made.forgotten.snapshots) == names
     assert folder_in(LocalStorage(repo)).snapshots() == [made.manifest.snapshot]
     assert faults(repo) == []
+
+
+def test_keep_bytes_lists_the_objects_once_per_process(grown: GrowingStore, tmp_path: Path) -> None:
+    listed: list[str] = []
+
+    class Counting(LocalStorage):
+        def objects(self, prefix: str) -> Iterator[StoredObject]:
+            listed.append(prefix)
+            return super().objects(prefix)
+
+    folder = folder_in(Counting(tmp_path / "repo"))
+    kept = []
+    for size in (1 << 40, 1 << 40, 1):
+        listed.clear()
+        made = back_up(open_store(grown.root), folder, BackupOptions(keep=KeepRule(size=size)))
+        kept.append((any(prefix.endswith("/log") for prefix in listed), len(made.forgotten.snapshots)))
+        grown.grow(20)
+    assert kept == [(True, 0), (False, 0), (True, 2)]
 
 
 def test_many_snapshots_are_forgotten_together(

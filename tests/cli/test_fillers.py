@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ import numpy as np
 import pytest
 
 import rmqstore
-from rmqstore.files.store import open_store
+from rmqstore.checks.filler_notes import repairs
+from rmqstore.files.store import Store, open_store
 from rmqstore.formats.message import is_filler
 from rmqstore.scan import native
 from rmqstore.scan.columns import Repaired, filler_mask, mended_mask
@@ -64,6 +66,20 @@ def test_a_table_of_dump_says_what_a_repair_did(
     assert shown == ["filler" if row["filler"] else "mended" if row["mended"] else "-" for row in dumped]
     assert {"filler", "mended", "-"} == set(shown)
     assert " repair" not in run("dump", str(unpack("5.4.0-clean")), "--format", "table").stdout.splitlines()[0]
+
+
+def test_a_table_of_dump_reads_the_journals_once(
+    lost_two: tuple[Path, list[Record]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Store] = []
+
+    def counted(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        read.append(store)
+        return repairs(store)
+
+    monkeypatch.setattr("rmqstore.checks.filler_notes.repairs", counted)
+    assert " repair" in run("dump", str(lost_two[0]), "--format", "table").stdout.splitlines()[0]
+    assert len(read) == 1
 
 
 def test_get_shows_the_record_in_lost_and_found_as_it_was(lost_two: tuple[Path, list[Record]]) -> None:

@@ -426,6 +426,14 @@ def test_of_a_part_of_a_store_nothing_is_said_that_only_the_whole_tells() -> Non
         assert run("find", str(store / part), "ord11_42").exit_code == 3
 
 
+def test_a_store_without_a_log_is_refused_with_advice(tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    shutil.rmtree(store / "commitlog")
+    result = run("find", str(store), "ord11_42")
+    assert result.exit_code == 3
+    assert "has no log — if broker.conf sets storePathCommitLog, name this file with -c" in result.stderr
+
+
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
