@@ -383,8 +383,7 @@ def unit_schema(*, batch_units: bool) -> Any:
 def queue_pieces(label: str, store: Store, selection: Selection, size: int, *, batch_units: bool) -> Iterator[Piece]:
     """Yield the files of the selected consume queues; files longer than `size` are cut between units."""
     kind = QueueKind.BATCH if batch_units else QueueKind.SIMPLE
-    unit = (consumequeue.BATCH_UNIT if batch_units else consumequeue.UNIT).size
-    step = max(unit, size // unit * unit)
+    step = max(kind.unit, size // kind.unit * kind.unit)
     for one in store.consume_queues(kind):
         in_rows = kind is QueueKind.SIMPLE and store.reads_rows(one.topic)
         if in_rows or not selection.wants_queue(one.topic, one.queue_id):

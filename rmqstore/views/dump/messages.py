@@ -569,10 +569,10 @@ def export_messages(
     return read_messages(store, "messages", job, damage if damage is not None else Skipped(), jobs=jobs)
 
 
-def read_batches(store: Store, job: Job, damage: Skipped, *, jobs: int = 1, progress: Progress = None) -> Iterator[Any]:
+def read_batches(store: Store, job: Job, damage: Skipped, *, progress: Progress = None) -> Iterator[Any]:
     """Yield the records of a job of form "arrow" as record batches."""
     left = job.selection.limit
-    for part in _parts(store, "messages", job, damage, jobs, progress):
+    for part in _parts(store, "messages", job, damage, progress=progress):
         for batch in part.records:
             rows = batch if left is None else batch.slice(0, left)
             if rows.num_rows:
