@@ -33,6 +33,7 @@ Place = tuple[str, int, int]
 _LARGEST_LIST = 256 << 20
 _SHOWN = 10
 _PLACE = ("queue_id", "queue_offset")
+_COUNTS = ("messages", "sent", "sent_before", "sent_again", "refused", "unknown", "unsent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,13 +371,7 @@ def _tell(out: Output, source: Path, to: To, how: SendOptions, found: Sendings, 
                 "name_servers": to.namesrv,
                 "journal": None if how.journal is None else str(how.journal),
                 "dry_run": how.dry_run,
-                "messages": found.messages,
-                "sent": found.sent,
-                "sent_before": found.sent_before,
-                "sent_again": found.sent_again,
-                "refused": found.refused,
-                "unknown": found.unknown,
-                "unsent": found.unsent,
+                **{name: getattr(found, name) for name in _COUNTS},
                 "not_in_source": not_there,
                 "left_out": dict(found.left_out),
                 "topics": topics,
