@@ -301,8 +301,6 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
-    from rmqstore.checks.filler_notes import repaired_records
-    from rmqstore.scan.columns import NOTHING
     from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -315,11 +313,11 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
         with out.progress("dump", total) as progress:
             found = write_text(out, store, what, job, damage, count, progress)
     else:
-        repaired = repaired_records(store)
-        job = replace(job, selection=replace(job.selection, repaired=repaired))
+        by_message = out.format == "table" and not job.entries
+        job, repaired = _with_known_repairs(store, job) if by_message else (job, False)
         rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
-        if out.format == "table" and not job.entries and repaired != NOTHING:
+        if repaired:
             rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
         if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
@@ -329,6 +327,15 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     if not found:
         note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
+
+
+def _with_known_repairs(store: Store, job: Job) -> tuple[Job, bool]:
+    """Return the job with what journals tell about records, and whether they tell anything."""
+    from rmqstore.checks.filler_notes import repaired_records
+    from rmqstore.scan.columns import NOTHING
+
+    repaired = repaired_records(store)
+    return replace(job, selection=replace(job.selection, repaired=repaired)), repaired != NOTHING
 
 
 def _with_repair(row: dict[str, Any]) -> dict[str, Any]:
