@@ -134,8 +134,8 @@ def reads_past_files(nodes: Nodes) -> Iterator[tuple[int, str]]:
 def reading_call(node: ast.Call) -> Iterator[str]:
     if any(isinstance(given, ast.Name) and given.id == "LOCAL" for given in node.args):
         yield "passes LOCAL"
-    if isinstance(node.func, ast.Name) and node.func.id == "open":
-        yield "open"
+    if isinstance(node.func, ast.Name) and node.func.id in ("open", "read_given"):
+        yield node.func.id
     if not isinstance(node.func, ast.Attribute):
         return
     owner, name = ast.unparse(node.func.value), node.func.attr
@@ -197,6 +197,7 @@ def test_what_reads_a_store_reads_through_its_files() -> None:
         ("(root / name).exists()", "root / name.exists"),
         ("os.path.lexists(p)", "os.path.lexists"),
         ("open(p)", "open"),
+        ("read_given(p, 64)", "read_given"),
         ("p.open('rb')", "p.open"),
         ("config_object(LOCAL, path)", "passes LOCAL"),
         ("LOCAL.list(d)", "LOCAL.list"),
