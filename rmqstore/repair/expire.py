@@ -47,6 +47,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, index
+from rmqstore.repair.journal.folder import existing
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
@@ -105,9 +106,7 @@ def rules_of(config: BrokerConfig, reserved: int | None = None, version: str | N
 
 def disk_of(path: Path) -> FileSystem:
     """Return the usage of a path's file system, as of Java's File#getFreeSpace and #getUsableSpace."""
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    status = os.statvfs(path)
+    status = os.statvfs(existing(path))
     used = (status.f_blocks - status.f_bfree) * status.f_frsize
     return FileSystem(used, used + status.f_bavail * status.f_frsize)
 
@@ -118,20 +117,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     Errors: UsageError for a part of a store; BadBrokerConfig; Refused for a store of DLedger 0.4, which has another
     clean-up, and if log files have wrong names.
     """
-    if store.kind is StoreKind.PART:
-        raise UsageError(
-            Text("{path} is a part of a store", path=store.path), Text("name the broker's storePathRootDir")
-        )
-    if store.dledger is not None and store.dledger.newer:
-        raise Refused(
-            Text("DLedger 0.4 wrote {path}: it frees space with snapshots, not by age", path=store.path),
-            Text("no RocketMQ release uses it"),
-        )
-    if find_misplaced(store).store.is_rearranged:
-        raise Refused(
-            Text("log files have wrong names: a clean-up deletes the oldest by name"),
-            Text("run `rmqstore recover` first"),
-        )
+    _refuse(store)
     options = options or ExpireOptions()
     rules = rules_of(store.config, options.reserved, options.version)
     now = options.now if options.now is not None else time.time_ns() // 1_000_000
@@ -156,7 +142,6 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
             queue_disk=root_disk if own else None,
             legacy=group is not None,
         )
-        _take(draft, legacy, plain, 0)
         logs.append((legacy, plain))
     if group is not None:
         log_disk, own = disk_of_log(group.data, root_disk, store.root, ask)
@@ -168,8 +153,9 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
             disks=DLedgerDisks(root_disk, log_disk if own else None),
             legacy=plain is not None and bool(plain.keep),
         )
-        _take(draft, group.data, data, dledger.ENTRY.size)
         logs.append((group.data, data))
+    for queue, decision in logs:
+        _take(draft, queue, decision, 0 if queue is legacy else dledger.ENTRY.size)
     minimum = _minimum(logs)
     _queues(draft, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
     _index(draft, minimum)
@@ -182,6 +168,24 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
         "disk_used": round(root_disk.ratio, 4),
     }
     return Expiry(draft.plan([directory for queue, _ in logs for directory in queue.directories]), plain, data)
+
+
+def _refuse(store: Store) -> None:
+    """Refuse a store of which the clean-up cannot be planned. Errors: as `plan_expire`."""
+    if store.kind is StoreKind.PART:
+        raise UsageError(
+            Text("{path} is a part of a store", path=store.path), Text("name the broker's storePathRootDir")
+        )
+    if store.dledger is not None and store.dledger.newer:
+        raise Refused(
+            Text("DLedger 0.4 wrote {path}: it frees space with snapshots, not by age", path=store.path),
+            Text("no RocketMQ release uses it"),
+        )
+    if find_misplaced(store).store.is_rearranged:
+        raise Refused(
+            Text("log files have wrong names: a clean-up deletes the oldest by name"),
+            Text("run `rmqstore recover` first"),
+        )
 
 
 def disk_of_log(
