@@ -53,11 +53,6 @@ class ReferenceResource:
         return self._available
 
     @property
-    def references(self) -> int:
-        """The number of references, including the owner's; 0 or less after the last release."""
-        return self._count
-
-    @property
     def cleaned(self) -> bool:
         """Whether nobody holds it and it has been cleaned up (isCleanupOver)."""
         return self._count <= 0 and self._cleaned
