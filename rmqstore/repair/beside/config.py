@@ -29,7 +29,7 @@ from rmqstore.formats.configuration import (
 )
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
+from rmqstore.repair.rebuild.rocksdb import replace_database, writing
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.texts import Text
 
@@ -205,10 +205,8 @@ def reduce_offsets(draft: PlanBuilder, directory: Path, end_of: Callable[[str, i
 
 def change_offsets(draft: PlanBuilder, directory: Path, offsets: Iterable[Committed], why: str) -> None:
     """Plan a new database with the rows of the old one and these offsets. Errors: NoSpace, NotReadable."""
-    try:
+    with writing():
         old = open_database(draft.store.files, directory)
-    except CannotRead as e:
-        raise unwritten(e) from e
     rows = {family: old.rows(family) for family in old.families}
     own = family_of(directory.name, OFFSETS)
     rows[own] = _changed(rows.get(own, iter(())), directory.name, offsets)

@@ -29,7 +29,7 @@ from rmqstore.checks.rows import (
 )
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra, open_database
+from rmqstore.files.rocksdb.database import is_readable, missing_extra, open_database
 from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows, pop_rows
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow
 from rmqstore.formats.properties import TIMER_TOPIC
@@ -51,7 +51,7 @@ from rmqstore.formats.rocksdbstore import (
 )
 from rmqstore.repair.beside.config import queue_ends
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.rebuild.rocksdb import replace_database, unwritten
+from rmqstore.repair.rebuild.rocksdb import replace_database, writing
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.repaired_log import NO_RECORD, RepairedLog, end_of, last_record
 from rmqstore.texts import Text, many
@@ -109,12 +109,10 @@ def plan_message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None
             )
         )
         return
-    try:
+    with writing():
         work = _Rows(draft, case.verified, facts, wanted, log)
         if work.differs():
             work.write()
-    except CannotRead as e:
-        raise unwritten(e) from e
 
 
 _CODES = (
@@ -335,7 +333,7 @@ def plan_pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
         end = ends(row.topic, row.queue_id)
         return end is None or row.queue_offset < end
 
-    try:
+    with writing():
         dropped = Counter(row is None for _, _, row in pop_rows(draft.store) if not stays(row))
         if dropped:
             directory = draft.store.root / KV_DIRECTORY
@@ -343,8 +341,6 @@ def plan_pop_rows(case: Recovery, draft: PlanBuilder, _: LogAfter) -> None:
             rows = {family: old.rows(family) for family in old.families}
             rows[KV_FAMILY] = ((key, value) for key, value, row in pop_rows(draft.store) if stays(row))
             replace_database(draft, directory, rows, _POP_WHY)
-    except CannotRead as e:
-        raise unwritten(e) from e
     lost, invalid = dropped[False], dropped[True]
     if lost:
         draft.notes.append(

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -46,14 +47,18 @@ class StagedDatabase:
         return (LOCAL.read_at(path, min(CHUNK, size - at), at) for at in range(0, size, CHUNK))
 
 
-def unwritten(error: CannotRead) -> NoSpace | NotReadable:
-    """Return the exception to raise for a new database that could not be written."""
-    if "No space left" in str(error):
-        return NoSpace(
-            Text("no space for the new RocksDB: {error}", error=error),
-            Text("set TMPDIR to a directory with more space"),
-        )
-    return NotReadable(Text("the new RocksDB cannot be written: {error}", error=error))
+@contextmanager
+def writing() -> Iterator[None]:
+    """Raise a CannotRead of the block, which writes a new database, as NoSpace or NotReadable."""
+    try:
+        yield
+    except CannotRead as error:
+        if "No space left" in str(error):
+            raise NoSpace(
+                Text("no space for the new RocksDB: {error}", error=error),
+                Text("set TMPDIR to a directory with more space"),
+            ) from error
+        raise NotReadable(Text("the new RocksDB cannot be written: {error}", error=error)) from error
 
 
 def swap_in(
@@ -91,15 +96,13 @@ def replace_database(
     `keeps_options`: as in `swap_in`. Errors: NoSpace, NotReadable if the library fails.
     """
     folder = ScratchFolder()
-    try:
+    with writing():
         new = NewDatabase(folder.path / "database", tuple(rows))
         for family, found in rows.items():
             left = iter(found)
             while chunk := list(islice(left, DATABASE_CHUNK)):
                 new.put(family, [key for key, _ in chunk], [value for _, value in chunk])
         files = new.finish()
-    except CannotRead as e:
-        raise unwritten(e) from e
     swap_in(draft, directory, StagedDatabase(new, files, folder), why, keeps_options=keeps_options)
 
 

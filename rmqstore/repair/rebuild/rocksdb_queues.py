@@ -42,7 +42,7 @@ from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, QueueImage
 from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic, parse_label
-from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, unwritten
+from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, writing
 from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
 from rmqstore.repair.salvage.evidence import ConsumerProgress
 from rmqstore.scan.dispatch import Name
@@ -231,7 +231,7 @@ class RowsRebuild:
         """
         folder = ScratchFolder()
         changed = False
-        try:
+        with writing():
             new = NewDatabase(folder.path / "database", (UNITS, OFFSETS))
             for name in self.names():
                 if self.units.choices.wanted is not None and name not in self.units.choices.wanted:
@@ -245,8 +245,6 @@ class RowsRebuild:
             keys = sorted(self.bounds)
             new.put(OFFSETS, keys, [self.bounds[key] for key in keys])
             files = new.finish()
-        except CannotRead as e:
-            raise unwritten(e) from e
         for odds in self.odds:
             self.units.tell(odds)
         place_is_known = places_found(self.store.files, self.store.root) or place_is_configured(self.store.config)
