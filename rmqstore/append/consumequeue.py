@@ -25,14 +25,6 @@ class Put(Enum):
     MISPLACED = "misplaced"  # written, but not at its queue offset ("logic queue order maybe wrong")
 
 
-def pre_blank_bytes(queue_offset: int, file_size: int) -> bytes:
-    """Return the pre-blanks before the first unit, at `queue_offset`, of a new queue.
-
-    Source: ConsumeQueue#fillPreBlank
-    """
-    return PRE_BLANK * pre_blanks(queue_offset, file_size)
-
-
 class ConsumeQueue:
     """One queue of a topic, with 20-byte units.
 
@@ -65,7 +57,7 @@ class ConsumeQueue:
         result = Put.WRITTEN
         queue = self.queue
         if not queue.files:  # the new file contains the unit at once, because a broker takes zeros for a first unit
-            queue.last_file(expected, pre_blank_bytes(queue_offset, queue.file_size) + unit)
+            queue.last_file(expected, PRE_BLANK * pre_blanks(queue_offset, queue.file_size) + unit)
             self.min_logic_offset = expected
         else:
             current = queue.max_offset

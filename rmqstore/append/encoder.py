@@ -30,6 +30,7 @@ from rmqstore.formats.message import (
     PHYSICAL_OFFSET_AT,
     STORE_HOST_V6,
     crc32,
+    ends_with_crc,
     set_record_crc,
 )
 from rmqstore.messages.cells import Part, TextRows, TextTable, assemble
@@ -272,7 +273,7 @@ def messages_of(table: MessageTable, *, renumber: bool = False) -> Iterator[NewM
         values: dict[str, Any] = dict(zip(names, row, strict=True))
         values["version"] = values["version"] or None
         values["queue_offset"] = None if renumber else values["queue_offset"]
-        has_crc = text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+        has_crc = ends_with_crc(text)
         yield NewMessage(
             topic=topics[topic],
             body=body,

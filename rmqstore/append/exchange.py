@@ -18,7 +18,7 @@ import numpy as np
 
 from rmqstore.append.encoder import NewMessage
 from rmqstore.errors import BadRow
-from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, host_bytes
+from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, ends_with_crc, host_bytes
 from rmqstore.messages.cells import Spans, listed
 from rmqstore.messages.fields import rebuilt
 from rmqstore.messages.schema import COLUMNS
@@ -123,7 +123,7 @@ def message_of(row: Mapping[str, Any], where: str) -> NewMessage:
     version = _integer(row, "version", where, 0)
     if version not in (0, 1, 2):
         raise BadRow(Text("{where}: version must be 1 or 2, not {version}", where=where, version=version))
-    has_crc = properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
+    has_crc = ends_with_crc(properties)
     return NewMessage(
         topic=topic,
         body=body,

@@ -37,8 +37,6 @@ from rmqstore.formats import properties, timer
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
     BLANK_MAGIC,
-    CRC32_PROPERTY,
-    CRC32_RESERVED_LEN,
     HEADS_BY_FLAG,
     PHYSICAL_OFFSET_AT,
     TRANSACTION_MASK,
@@ -48,7 +46,7 @@ from rmqstore.formats.message import (
 from rmqstore.messages.cells import Spans, assemble
 from rmqstore.messages.fields import MessageIds
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, i64, u64
+from rmqstore.scan.kernels import I64, i64
 from rmqstore.scan.properties import PropertyTexts
 from rmqstore.texts import Text
 
@@ -141,8 +139,7 @@ class IdMap:
             self._part.unlink()
 
 
-_CRC32_NAME = int.from_bytes(CRC32_PROPERTY[:8], "big")
-HALF_TOPICS = (properties.HALF_TOPIC.encode(), b"RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+HALF_TOPICS = (properties.HALF_TOPIC.encode(), properties.ROCKSDB_HALF_TOPIC.encode())
 WHEEL_TOPIC = properties.TIMER_TOPIC.encode()
 
 
@@ -232,16 +229,13 @@ class Readdressing:
     def _patch(self, columns: Columns, data: memoryview, at: I64) -> None:
         """Set PREPAREDTXOFFSET, and then the record CRC, of the records at positions `at` of `data`."""
         prepared = columns.prepared_transaction_offset
-        ends = columns.at + columns.size
-        has_crc = u64(columns.buf)[ends - CRC32_RESERVED_LEN] == _CRC32_NAME
-        has_crc &= columns.properties_length >= CRC32_RESERVED_LEN
-        for i in np.flatnonzero((prepared != 0) | has_crc).tolist():
+        for i in np.flatnonzero((prepared != 0) | columns.has_tail).tolist():
             start, size = int(at[i]), int(columns.size[i])
             if prepared[i]:
                 layout = HEADS_BY_FLAG[int(columns.sys_flag[i]) & 0x30]
                 field_at = start + layout.at("prepared_transaction_offset")
                 data[field_at : field_at + 8] = self.new_address(int(prepared[i])).to_bytes(8, "big", signed=True)
-            if has_crc[i]:
+            if columns.has_tail[i]:
                 data[start : start + size] = set_record_crc(bytes(data[start : start + size]))
 
     def _remember(self, columns: Columns, numbers: I64, offsets: I64) -> None:

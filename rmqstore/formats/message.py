@@ -200,6 +200,11 @@ class Message:
         return is_dispatched(self.sys_flag)
 
     @property
+    def carries_crc(self) -> bool:
+        """Whether the record ends with the property __CRC32#."""
+        return ends_with_crc(self.properties)
+
+    @property
     def topic_text(self) -> str:
         """The topic, with bytes that are not UTF-8 as escapes."""
         return self.topic.decode("utf-8", "backslashreplace")
@@ -369,6 +374,11 @@ def build_message(  # noqa: PLR0913 - one for each field of a record
         properties=properties,
     )
     return set_record_crc(record) if append_crc else record
+
+
+def ends_with_crc(text: bytes) -> bool:
+    """Return whether a property text ends with the property __CRC32#."""
+    return text[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
 
 
 def fits_record_crc(data: Buffer, at: int = 0) -> bool:

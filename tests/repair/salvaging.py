@@ -18,7 +18,6 @@ from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.plan.steps import Span, Step
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords
-from rmqstore.repair.salvage.places import carries_crc
 from rmqstore.repair.salvage.salvage import Filler, Salvage
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -98,7 +97,7 @@ def shrink(row: Row, by: int) -> None:
     record = build_message(
         topic=old.topic,
         body=old.body[: len(old.body) - by],
-        properties=old.properties.removesuffix(old.properties[-20:]) if carries_crc(old) else old.properties,
+        properties=old.properties.removesuffix(old.properties[-20:]) if old.carries_crc else old.properties,
         queue_id=old.queue_id,
         queue_offset=old.queue_offset,
         physical_offset=old.physical_offset,
@@ -110,7 +109,7 @@ def shrink(row: Row, by: int) -> None:
         store_host=old.store_host,
         reconsume_times=old.reconsume_times,
         prepared_transaction_offset=old.prepared_transaction_offset,
-        append_crc=carries_crc(old),
+        append_crc=old.carries_crc,
     )
     assert len(record) == row.size - by
     if row.body_offset:

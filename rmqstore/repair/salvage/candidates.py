@@ -56,7 +56,7 @@ from rmqstore.formats.message import (
 from rmqstore.formats.services import batch_extent
 from rmqstore.repair.repaired_log import can_exist
 from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot, key_of
-from rmqstore.repair.salvage.places import Around, carries_crc
+from rmqstore.repair.salvage.places import Around
 from rmqstore.scan.dispatch import BatchRow, Name
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
@@ -122,13 +122,13 @@ def set_fields(raw: bytes, slot: QueueSlot | None = None, **values: int) -> byte
         out[at : at + len(topic)] = topic
     for name, value in values.items():
         put(out, name, value)
-    return set_record_crc(bytes(out)) if carries_crc(message) else bytes(out)
+    return set_record_crc(bytes(out)) if message.carries_crc else bytes(out)
 
 
 def set_properties(raw: bytes, message: Message, text: bytes) -> bytes:
     """Replace the property text of a record by one of the same length, and update the record CRC."""
     record = raw[: len(raw) - len(message.properties)] + text
-    return set_record_crc(record) if carries_crc(message) else record
+    return set_record_crc(record) if message.carries_crc else record
 
 
 def sound_ports(raw: bytes) -> bytes:
@@ -347,7 +347,7 @@ def _sound_flag(message: Message, expected: Expected | None) -> int:
     Garbled bits are often next to each other: where the address families were wrong, others may be.
     """
     flag = dispatched_flag(message) if expected is not None else message.sys_flag
-    proved = None if carries_crc(message) else proved_sys_flag(flag, message.body)
+    proved = None if message.carries_crc else proved_sys_flag(flag, message.body)
     return flag if proved is None else proved
 
 
@@ -477,7 +477,7 @@ def proved_tags(raw: bytes, message: Message, code: int) -> bytes | None:
     there is exactly one answer, if a record CRC covers the text, and for codes that are not the hash of a text.
     """
     text = message.properties
-    if not -_INT <= code < _INT or code == 0 or carries_crc(message) or len(text) > _SEARCHED:
+    if not -_INT <= code < _INT or code == 0 or message.carries_crc or len(text) > _SEARCHED:
         return None
 
     def fits(candidate: bytes) -> bool:
@@ -503,7 +503,7 @@ def _mend(raw: bytes, tags_code: int | None) -> Kept | None:
     if message is None:
         return None
     text, tail = message.properties, b""
-    if carries_crc(message):
+    if message.carries_crc:
         text, tail = text[:-CRC32_RESERVED_LEN], text[-CRC32_RESERVED_LEN:]
     proved = _known_name(text, tags_code)
     new = proved if proved is not None else _sanitized(text)
@@ -650,7 +650,7 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Kept, frozenset[Na
             continue
         log = logs.at(start)
         message = message_at(log.queue, start) if log is not None else None
-        if log is None or message is None or message.physical_offset != start or carries_crc(message):
+        if log is None or message is None or message.physical_offset != start or message.carries_crc:
             continue  # a record that fits its record CRC is sound
         name = topic, int(queue_id)
         mended = _mend_by_unit(store, log.queue.pread(message.size, start), message, name, finding.offset)

@@ -44,7 +44,7 @@ from rmqstore.repair.salvage.candidates import (
     with_tags,
 )
 from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue
-from rmqstore.repair.salvage.places import carries_crc, framed_records
+from rmqstore.repair.salvage.places import framed_records
 from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined, many
@@ -591,7 +591,7 @@ class FramedRecords:
                 raw, message = new, replace(message, sys_flag=dispatched_flag(message))
             if says <= {PREPARED, ROLLED_BACK}:
                 return
-        proved = None if carries_crc(message) else proved_sys_flag(message.sys_flag, message.body)
+        proved = None if message.carries_crc else proved_sys_flag(message.sys_flag, message.body)
         if proved is None:
             self.left.add((suspect.start - suspect.log.body_offset, _FLAG))
             self.refusals.append(
@@ -619,7 +619,7 @@ class FramedRecords:
         now = self._now(suspect.log, suspect.start)
         if now is not None:
             new = sound_ports(now[0])
-            new = set_record_crc(new) if carries_crc(now[1]) else new
+            new = set_record_crc(new) if now[1].carries_crc else new
             self._change(suspect.log, suspect.start, new, Text("upper bytes of its hosts' ports cleared"))
 
     def _fix_tags(self, finding: Finding) -> None:

@@ -11,7 +11,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import MappedFile, message_at, offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
-from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, Fault, Message, check_message, sound_host
+from rmqstore.formats.message import Fault, Message, check_message, sound_host
 from rmqstore.formats.properties import DUP_INFO, parse_properties
 from rmqstore.repair.repaired_log import last_before
 from rmqstore.repair.salvage.evidence import Evidence
@@ -189,7 +189,7 @@ class Neighbours:
             time = max(time, *(log.last_time for log in self.logs))
         host = found.store_host if len(found.store_host) == 8 else _LOCALHOST + found.store_host[-4:]
         dup_info = DUP_INFO in parse_properties(found.properties)
-        return Around(time, sound_host(host), carries_crc(found), dup_info, self._time_before(i, offset))
+        return Around(time, sound_host(host), found.carries_crc, dup_info, self._time_before(i, offset))
 
     def _time_before(self, i: int, offset: int) -> int:
         """Return the store time (ms) of the last record of the runs up to number `i` that is before an offset."""
@@ -208,11 +208,6 @@ class Neighbours:
             return None
         log, run = self._runs[i]
         return message_at(log.queue, (run.start if offset is None else offset) + log.body_offset)
-
-
-def carries_crc(message: Message) -> bool:
-    """Return whether a record ends with the property __CRC32#."""
-    return message.properties[-CRC32_RESERVED_LEN:].startswith(CRC32_PROPERTY)
 
 
 # --- where a legacy commitlog ends and DLedger's entries begin --------------------------------------------------------

@@ -51,7 +51,7 @@ from rmqstore.repair.salvage.evidence import ConsumerProgress, Evidence, Expecte
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, index_bounds, lay_out
-from rmqstore.repair.salvage.places import Around, Damage, Neighbours, carries_crc, entries_begin, find_damage
+from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage
 from rmqstore.scan.tiling import Kind, Run
 
 
@@ -260,7 +260,7 @@ class Solver:
 
     def _in_sister_queue(self, message: Message, raw: bytes, at: int) -> Kept | None:
         """Return the record with the QUEUEID of the other queue of its topic with which the record CRC fits."""
-        if not carries_crc(message):
+        if not message.carries_crc:
             return None
         for topic, queue_id in self.evidence.logs.queues:
             if topic != message.topic_text or queue_id == message.queue_id:

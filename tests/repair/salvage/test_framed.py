@@ -9,7 +9,6 @@ import pytest
 
 from rmqstore.formats import properties
 from rmqstore.formats.message import HEAD
-from rmqstore.repair.salvage.places import carries_crc
 from tests import damage
 from tests.command import run, run_json
 from tests.repair.salvaging import Row, pick
@@ -58,5 +57,5 @@ def test_one_plan_mends_all(names: tuple[str, ...], tmp_path: Path) -> None:
 
 def _plain(row: Row) -> bool:
     text, topic = row.message.properties, row.message.topic_text
-    plain = not properties.is_system_topic(topic) and not topic.startswith("%") and not carries_crc(row.message)
+    plain = not properties.is_system_topic(topic) and not topic.startswith("%") and not row.message.carries_crc
     return plain and b"TAGS\x01" in text and b"UNIQ_KEY\x01" in text and not row.message.sys_flag

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from rmqstore.formats import properties
-from rmqstore.repair.salvage.places import carries_crc
 from tests import damage
 from tests.command import run
 from tests.repair.salvaging import Row, pick
@@ -35,7 +34,7 @@ def flip_tags(store: Path, number: int = 0) -> Row:
 
 def _tagged(row: Row) -> bool:
     text, topic = row.message.properties, row.message.topic_text
-    plain = not properties.is_system_topic(topic) and not topic.startswith("%") and not carries_crc(row.message)
+    plain = not properties.is_system_topic(topic) and not topic.startswith("%") and not row.message.carries_crc
     return plain and b"TAGS\x01" in text and not row.message.transaction_type
 
 

@@ -18,7 +18,6 @@ from rmqstore.append.message_store import MessageStore
 from rmqstore.formats.crcbits import flip_bits, flipped_bits
 from rmqstore.formats.message import HEAD, HEADS_BY_FLAG, body_crc, build_message, parse_message
 from rmqstore.repair.salvage.candidates import unflip_beside_body, unflip_body
-from rmqstore.repair.salvage.places import carries_crc
 from tests import damage
 from tests.append.writing import FIRST_TIME, OPTIONS
 from tests.command import run, run_json
@@ -136,7 +135,7 @@ def test_records_of_every_kind_are_mended(what: str, number: int, tmp_path: Path
         flag = row.message.sys_flag
         kinds = {
             "batch": bool(flag & BATCH),
-            "record crc": carries_crc(row.message),
+            "record crc": row.message.carries_crc,
             "v2": row.message.magic != first.message.magic,
         }
         return has_body(row) and kinds.get(what, bool(flag & COMPRESSED) and flag >> 8 & 7 == number)
@@ -491,7 +490,7 @@ def test_flipped_bit_beside_the_body_has_the_same_odds_as_one_in_it(length: int,
 def test_flipped_bit_beside_the_body_is_listed_in_the_plan(tmp_path: Path) -> None:
     store = copy_store("5.4.0-formats", tmp_path)
     before = files(store)
-    row = pick(store, lambda r: carries_crc(r.message) and b"KEYS\x01" in r.message.properties, 1)
+    row = pick(store, lambda r: r.message.carries_crc and b"KEYS\x01" in r.message.properties, 1)
     at = row.size - len(row.message.properties) + row.message.properties.index(b"KEYS\x01") + 6
     damage.flip(row.path, row.at + at, 0)
     answer = recover(store)
