@@ -25,7 +25,6 @@ from rmqstore.checks.beside.config import (
     check_tier,
 )
 from rmqstore.checks.beside.directory import check_directory
-from rmqstore.checks.beside.dledger import check_dledger, check_dledger_texts, committed_end
 from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import (
@@ -275,6 +274,8 @@ class Examination:
         report, store, verified, results = self.report, self.store, self.verified, self.verified.results
         committed = None
         if store.dledger is not None:
+            from rmqstore.checks.beside.dledger import committed_end
+
             committed = committed_end(store.dledger, verified.dledger.tiling if verified.dledger else None)
         for result in results:
             followed = result is not results[-1]
@@ -431,6 +432,8 @@ class Examination:
         if store.dledger is not None:
             self._group()
         elif store.part in ("dledger-checkpoint", "currterm"):
+            from rmqstore.checks.beside.dledger import check_dledger_texts
+
             check_dledger_texts(store, self.findings)
         if self.log_alone:
             return
@@ -470,6 +473,8 @@ class Examination:
             add_verdict(self.on_disk, self.verified, self.options)
 
     def _group(self) -> None:
+        from rmqstore.checks.beside.dledger import check_dledger
+
         store, verified, report = self.store, self.verified, self.report
         assert store.dledger is not None
         entries, tiling = EntryTally(), None
