@@ -410,22 +410,19 @@ def _replicas(target: Target, replicas: Sequence[ReplicaCheck]) -> Iterator[Migr
                     "from a copy of this store"
                 ),
             )
-    missing, others = len(target.others) - len(replicas), joined(target.others)
+    missing = len(target.others) - len(replicas)
     if missing > 0 and all(check.equal for check in replicas):
-        yield MigrationRefusal(
-            Text(
+        uncompared = Text(
+            "of the other nodes ({others}) {missing} were not compared: nodes that are padded at "
+            "different offsets never agree again"
+        )
+        if missing == 1:
+            uncompared = Text(
                 "of the other nodes ({others}) {missing} was not compared: nodes that are padded at "
-                "different offsets never agree again",
-                others=others,
-                missing=missing,
+                "different offsets never agree again"
             )
-            if missing == 1
-            else Text(
-                "of the other nodes ({others}) {missing} were not compared: nodes that are padded at "
-                "different offsets never agree again",
-                others=others,
-                missing=missing,
-            ),
+        yield MigrationRefusal(
+            uncompared.format(others=joined(target.others), missing=missing),
             Text(
                 "give the store of each with --check-replica, or its fingerprint file (`rmqstore compare "
                 "STORE --fingerprint-out FILE`)"

@@ -281,22 +281,13 @@ class _Rows:
                     )
                 )
         for family, count in self.dropped.items():
-            notes.append(
-                Text(
+            removed = Text("{directory}/: {rows} of {words} will be removed")
+            if family != TRANS_FAMILY or not self.stale:
+                removed = Text(
                     "{directory}/: {rows} of {words} will be removed: their records are not in the log any more, "
-                    "or are other ones",
-                    directory=DIRECTORY,
-                    rows=many(count, "row"),
-                    words=_WORDS[family],
+                    "or are other ones"
                 )
-                if family != TRANS_FAMILY or not self.stale
-                else Text(
-                    "{directory}/: {rows} of {words} will be removed",
-                    directory=DIRECTORY,
-                    rows=many(count, "row"),
-                    words=_WORDS[family],
-                )
-            )
+            notes.append(removed.format(directory=DIRECTORY, rows=many(count, "row"), words=_WORDS[family]))
         used = self.facts.counts.get(TRANS_FAMILY) or self.facts.positions.get(TRANS_FAMILY)
         if self.log.ends_earlier and used:
             notes.append(

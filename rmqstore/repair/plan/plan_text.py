@@ -70,18 +70,8 @@ def _describe_loss(plan: Plan) -> Iterator[str]:
     if loss.messages or loss.bytes or loss.queues or at_least:
         topics = Text(" of {topics}", topics=many(len(loss.topics), "topic")) if loss.queues else ""
         size = Placed(", {bytes}", bytes=many(loss.bytes, "byte")) if loss.bytes else ""
-        yield (
-            Text(
-                "Lost: at least {messages}{topics}{size}.",
-                messages=many(loss.messages, "message"),
-                topics=topics,
-                size=size,
-            )
-            if at_least
-            else Text(
-                "Lost: {messages}{topics}{size}.", messages=many(loss.messages, "message"), topics=topics, size=size
-            )
-        )
+        line = Text("Lost: at least {messages}{topics}{size}.") if at_least else Text("Lost: {messages}{topics}{size}.")
+        yield line.format(messages=many(loss.messages, "message"), topics=topics, size=size)
         rows = sorted(loss.queues.items(), key=lambda row: (-row[1], row[0]))
         yield from (
             Placed("  {queue}: {messages}", queue=queue, messages=many(count, "message"))
@@ -194,13 +184,10 @@ def _describe_mended(rows: list[Mapping[str, Json]]) -> Iterator[str]:
             if odds and max(odds) > 0
             else ""
         )
-        where = (
-            Text("each")
-            if len(some) > 1
-            else Text("beside its body")
-            if some[0].get("crc") == "record"
-            else Text("in its body")
-        )
+        if len(some) > 1:
+            where = Text("each")
+        else:
+            where = Text("beside its body") if some[0].get("crc") == "record" else Text("in its body")
         why = (
             Text("one flipped bit {where}: the only bit that makes the CRC fit", where=where)
             if what == "bit"
