@@ -7,21 +7,32 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests import damage
 from tests.real_broker.combined_faults import CONFIGS, LOGS
+from tests.repair.salvaging import rows
+from tests.stores import BROKER_STORES, unpack
 
 UNIT = 20
 
 
 def break_by_hand(store: Path, seed: int) -> list[str]:
     """Make one to three faults, and return descriptions."""
-    dice = random.Random(f"{store.name} by hand {seed}")
+    return _break(store, random.Random(f"{store.name} by hand {seed}"), _KINDS)
+
+
+def break_with_foreign(store: Path, seed: int) -> list[str]:
+    """Do the same, also with files of another broker, and records at wrong places."""
+    return _break(store, random.Random(f"{store.name} with foreign {seed}"), _WITH_FOREIGN)
+
+
+def _break(store: Path, dice: random.Random, kinds: Sequence[Callable[[Path, random.Random], str]]) -> list[str]:
     done: list[str] = []
     count = dice.randint(1, 3)
     while len(done) < count:
-        what = dice.choice(_KINDS)(store, dice)
+        what = dice.choice(kinds)(store, dice)
         done += [what] if what else []
     return done
 
@@ -185,6 +196,46 @@ def _queues_cut(store: Path, dice: random.Random) -> str:
     return f"{cut} queue files cut to {'nothing' if empty else 'their units'}" if cut else ""
 
 
+def _of_another_broker(store: Path, dice: random.Random) -> str:
+    """Restore a topic's queues, or a log file, from the backup of another broker of the same version."""
+    version = store.name.partition("-")[0]
+    other = unpack(dice.choice([name for name in BROKER_STORES if name.startswith(version) and name != store.name]))
+    if dice.random() < 0.5:
+        topics = [
+            path for path in sorted(store.glob("consumequeue/*")) if (other / "consumequeue" / path.name).is_dir()
+        ]
+        topics = [path for path in topics if path.is_dir()]
+        if not topics:
+            return ""
+        path = dice.choice(topics)
+        shutil.rmtree(path)
+        shutil.copytree(other / "consumequeue" / path.name, path)
+    else:
+        files = [path for path in sorted(store.glob("commitlog/*")) if (other / "commitlog" / path.name).is_file()]
+        if not files:
+            return ""
+        path = dice.choice(files)
+        content = (other / "commitlog" / path.name).read_bytes()
+        own = path.read_bytes()
+        if len(content) != len(own) or content == own or not any(own):
+            return ""
+        path.write_bytes(content)
+    return f"{path.relative_to(store)} of {other.name}"
+
+
+def _record_over_record(store: Path, dice: random.Random) -> str:
+    """Write a record to a wrong place, as a misdirected write does."""
+    found = rows(store)
+    if len(found) < 2:
+        return ""
+    one, two = dice.sample(found, 2)
+    content = one.path.read_bytes()[one.at : one.stop][: two.path.stat().st_size - two.at]
+    if two.path.read_bytes()[two.at : two.at + len(content)] == content:
+        return ""
+    damage.overwrite(two.path, two.at, content)
+    return f"the record at {one.offset} over the one at {two.offset}"
+
+
 def _beside(store: Path, dice: random.Random) -> str:
     """Remove a file or directory beside log and queues."""
     names = ("index", "checkpoint", "config", *(f"config/{name}" for name in CONFIGS), "timerlog", "timerwheel")
@@ -211,3 +262,4 @@ _KINDS = (
     _queues_cut,
     _beside,
 )
+_WITH_FOREIGN = (*_KINDS, _of_another_broker, _of_another_broker, _record_over_record)

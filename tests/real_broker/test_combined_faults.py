@@ -32,7 +32,7 @@ from rmqstore.files.store import QueueKind, open_store
 from rmqstore.formats.properties import is_lmq
 from tests.command import run, run_json
 from tests.real_broker.combined_faults import break_at_once
-from tests.real_broker.operator_faults import break_by_hand
+from tests.real_broker.operator_faults import break_by_hand, break_with_foreign
 from tests.real_broker.oracle import OracleResult
 from tests.real_broker.reading import Sounds, messages, not_the_same, sound, unreadable
 from tests.real_broker.starts import compare_forecast
@@ -82,6 +82,10 @@ DISAGREED_BY_HAND = (
     ("5.5.1-lite", 1852337726),
     ("5.5.1-timer-rocksdb", 2295651738),
     ("5.5.1-trans-rocksdb", 3674538692),
+)
+DISAGREED_WITH_FOREIGN = (
+    ("5.1.4-before-dledger", 1309215508),
+    ("5.5.1-rocksdb-separate", 2837648840),
 )
 OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")
 
@@ -135,6 +139,12 @@ def test_faults_by_hand(name: str, tmp_path: Path, sounds: Sounds) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("name", STORES)
+def test_foreign_files(name: str, tmp_path: Path, sounds: Sounds) -> None:
+    _rounds(name, tmp_path, sounds, several_paths=False, break_it=break_with_foreign)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SEVERAL_PATHS)
 def test_combined_faults_of_a_log_in_several_directories(name: str, tmp_path: Path, sounds: Sounds) -> None:
     _rounds(name, tmp_path, sounds, several_paths=True)
@@ -150,6 +160,12 @@ def test_faults_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds
 @pytest.mark.parametrize(("name", "seed"), DISAGREED_BY_HAND)
 def test_faults_by_hand_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
     assert _round(name, seed, tmp_path, sounds, [], break_it=break_by_hand)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "seed"), DISAGREED_WITH_FOREIGN)
+def test_foreign_files_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
+    assert _round(name, seed, tmp_path, sounds, [], break_it=break_with_foreign)
 
 
 def test_damage_that_changes_nothing_is_drawn_again(tmp_path: Path) -> None:
@@ -263,6 +279,10 @@ def _as_operator(one: Faulty) -> None:
         restores = finding["code"] in (codes.CFG_UNREADABLE, codes.CFG_NO_TOPICS, codes.CFG_BROKEN)
         if restores and (unpack(one.name) / path).is_file() and not (one.store / f"{path}.bak").exists():
             shutil.copy(unpack(one.name) / path, one.store / path)
+        if finding["code"] == codes.CL_FOREIGN_FILE:  # without its first file, a log looks as if that had expired
+            path = f"{finding['queue']}/{finding['file']}"
+            first = int(finding["file"]) == 0
+            shutil.copy(unpack(one.name) / path, one.store / path) if first else (one.store / path).unlink()
         if finding["code"] == codes.DIR_DUPLICATE_FILE:
             paths = (finding["facts"]["path"], finding["facts"]["other"])
             (one.store / max(paths, key=lambda p: len(Path(p).name) != 20)).unlink()

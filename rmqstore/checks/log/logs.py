@@ -70,7 +70,8 @@ class Pointing:
 
     `nowhere`: number of units that point to no message, by start of the log file; `lost`: units that point into damage,
     by start of the damage and by topic; `held`: findings that one finding about a file or all queues may replace;
-    `moved`: queues whose directory has only units of one other queue, with that queue, None if it has its own units.
+    `moved`: queues whose directory has only units of one other queue, with that queue; None if that has its own units,
+    or if most of them are of another log.
     """
 
     fit: int = 0

@@ -260,8 +260,10 @@ class QueueCheck:
         others = [one for one in self.loose if not one.reason]
         owners = {(one.topic, one.queue_id) for one in others}
         moved = not fit and len(owners) == 1 and len(others) > 1
-        if moved:
-            pointing.moved[self.files.topic, self.files.queue_id] = None if others[0].owned else owners.pop()
+        if moved and not others[0].owned:
+            pointing.moved[self.files.topic, self.files.queue_id] = owners.pop()
+        elif moved or (not fit and len(self.loose) > 1 and 2 * len(others) < len(self.loose)):
+            pointing.moved[self.files.topic, self.files.queue_id] = None
         for row in rows(self.loose):
             one, count = row[0], len(row)
             known = self.files.topic in topics or one.topic not in topics

@@ -557,7 +557,8 @@ class Evidence:
     def simple_queues(self) -> Iterator[ConsumeQueueFiles]:
         """Yield every queue except those of BatchCQ topics, from files, or from RocksDB as far as it is readable.
 
-        A directory with the units of another queue is that queue, unless that one has units of its own.
+        A directory with the units of another queue is that queue, unless that one has units of its own. One with units
+        of another log proves nothing.
         """
         if self.store.kind is not StoreKind.ROCKSDB:
             moved, homes = self.logs.pointing.moved, self._homes
