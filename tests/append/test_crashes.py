@@ -62,7 +62,7 @@ def test_after_a_crash_the_store_opens_at_its_last_whole_record(tmp_path: Path, 
     assert not (root / "abort").exists()
 
 
-def test_good_records_behind_damage_are_not_cut_away(tmp_path: Path) -> None:
+def test_good_records_after_damage_are_not_cut_away(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with MessageStore.create(root, SMALL) as store:
         put = [store.put(message(n)) for n in range(10)]

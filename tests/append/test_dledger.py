@@ -110,7 +110,7 @@ def test_roles_and_a_full_disk_are_respected(tmp_path: Path) -> None:
         leader.append_as_leader(body(0))
 
 
-def test_truncate_cuts_behind_an_equal_entry_and_replaces_another(tmp_path: Path) -> None:
+def test_truncate_cuts_after_an_equal_entry_and_replaces_another(tmp_path: Path) -> None:
     entries = filled(tmp_path)
     follower = member(tmp_path, role=Role.FOLLOWER)
     follower.load()

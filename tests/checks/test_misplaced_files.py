@@ -255,7 +255,7 @@ def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> No
     assert {step.do for step in only.steps} == {"set-aside", "rename"}
 
 
-def test_follower_whose_swapped_files_lie_behind_damage_discards_them_where_they_are(store_copy: Copy) -> None:
+def test_follower_whose_swapped_files_lie_after_damage_discards_them_where_they_are(store_copy: Copy) -> None:
     store = store_copy("5.4.0-slave")
     log = store / "commitlog"
     damage.flip(log / name(1), 300, 2)
@@ -306,7 +306,7 @@ def test_files_of_two_paths_get_their_names_where_they_are(store_copy: Copy) -> 
     assert verify(open_store(store, config)).clean
 
 
-def test_a_file_of_another_broker_is_not_renamed_behind_the_log(store_copy: Copy) -> None:
+def test_a_file_of_another_broker_is_not_renamed_after_the_log(store_copy: Copy) -> None:
     """Its records say that it begins one file after the log's end, but no consume queue unit points there."""
     store, other = store_copy("5.4.0-clean"), unpack("5.1.4-killed")
     (log_of(store) / name(5)).write_bytes((log_of(other) / name(9)).read_bytes())

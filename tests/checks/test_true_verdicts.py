@@ -59,7 +59,7 @@ def test_timed_messages_before_a_wrong_read_time_are_never_delivered(tmp_path: P
     )
 
 
-def test_timed_messages_behind_a_wrong_link_are_part_of_the_verdict(tmp_path: Path) -> None:
+def test_timed_messages_after_a_wrong_link_are_part_of_the_verdict(tmp_path: Path) -> None:
     root = copy_store("5.4.0-formats", tmp_path)
     units = timer_units(root)
     due = max(unit[2] for unit in units)
@@ -152,7 +152,7 @@ def test_one_wrong_unit_into_a_blank_does_not_make_it_a_false_one(tmp_path: Path
     assert report.verdict.endswith("but 1 consume queue unit points to no message")
 
 
-def test_units_behind_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path) -> None:
+def test_units_after_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path) -> None:
     store = open_store(copy_store("5.4.0-clean", tmp_path))
     close_early(store, -1, 5)
     report = verify(open_store(store.path))

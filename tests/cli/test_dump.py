@@ -224,7 +224,7 @@ def test_damaged_spans_are_passed_over_and_wrong_crcs_are_shown(tmp_path: Path) 
     assert [r["offset"] for r in rows(str(store), "--reverse", exit_code=1)] == [r["offset"] for r in found[::-1]]
 
 
-def test_zeros_behind_the_end_are_no_damage() -> None:
+def test_zeros_after_the_end_are_no_damage() -> None:
     result = run("dump", str(unpack("5.4.0-clean")))
     assert (result.exit_code, result.stderr) == (0, "")
 

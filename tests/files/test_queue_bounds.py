@@ -18,7 +18,7 @@ def queue_of(directory: Path, units: bytes, unit: int = UNIT.size) -> MappedFile
 
 
 @pytest.mark.parametrize("tags_code", [0, 7])
-def test_queue_begins_behind_its_pre_blanks_whatever_their_tags_code_is(tmp_path: Path, tags_code: int) -> None:
+def test_queue_begins_after_its_pre_blanks_whatever_their_tags_code_is(tmp_path: Path, tags_code: int) -> None:
     blanks = 3 * UNIT.build(size=PRE_BLANK_SIZE, tags_code=tags_code)
     units = b"".join(UNIT.build(commitlog_offset=1000 + 100 * k, size=100) for k in range(4))
     assert queue_bounds(queue_of(tmp_path, blanks + units), 0, batch=False) == QueueBounds(3, 7, 1300, 4)

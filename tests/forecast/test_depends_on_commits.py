@@ -25,7 +25,7 @@ Copy = Callable[[str], Path]
 
 
 @pytest.mark.parametrize(("number", "depends"), [(-100, True), (10, False)])
-def test_what_is_skipped_depends_on_commits_only_behind_the_committed_position(
+def test_what_is_skipped_depends_on_commits_only_after_the_committed_position(
     number: int, depends: bool, store_copy: Copy
 ) -> None:
     store = store_copy("5.4.0-dledger-killed")

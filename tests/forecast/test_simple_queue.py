@@ -39,7 +39,7 @@ def test_recover_ends_at_the_first_unit_that_is_not_valid(tmp_path: Path) -> Non
     assert (q.ends, q.max_physic_offset) == ((0, 2), 200)
 
 
-def test_recover_deletes_files_behind_its_end(tmp_path: Path) -> None:
+def test_recover_deletes_files_after_its_end(tmp_path: Path) -> None:
     q = queue(tmp_path, unit(0) * 9, unit(1000))
     q.recover()
     assert [p.name for p in q.files.deleted] == [f"{SIZE:020d}"]
@@ -87,7 +87,7 @@ def test_truncation_keeps_unit_0_without_a_look_at_its_size(tmp_path: Path) -> N
     assert (q.ends, q.max_physic_offset) == ((0, 1), 0)
 
 
-def test_truncation_deletes_files_whose_first_unit_is_behind_the_end(tmp_path: Path) -> None:
+def test_truncation_deletes_files_whose_first_unit_is_after_the_end(tmp_path: Path) -> None:
     q = queue(tmp_path, b"".join(unit(i * 100) for i in range(10)), unit(1000) + unit(1100))
     q.recover()
     q.truncate(700)
@@ -120,7 +120,7 @@ def test_truncation_gives_the_same_with_and_without_what_recovery_has_read(
     assert truncated(True) == truncated(False)
 
 
-def test_message_behind_the_end_is_appended_and_one_inside_is_not(tmp_path: Path) -> None:
+def test_message_after_the_end_is_appended_and_one_inside_is_not(tmp_path: Path) -> None:
     q = queue(tmp_path, unit(0) + unit(100))
     q.recover()
     q.put(100, 100, 1)
@@ -213,7 +213,7 @@ def test_equal_unit_ends_the_binary_search(tmp_path: Path) -> None:
     assert q.ends == (10 + 3, 17)
 
 
-def test_empty_file_behind_a_full_one_makes_the_load_fail_from_5_0_0_on(tmp_path: Path) -> None:
+def test_empty_file_after_a_full_one_makes_the_load_fail_from_5_0_0_on(tmp_path: Path) -> None:
     full = b"".join(unit(i * 100) for i in range(10))
     q = queue(tmp_path, full, bytes(SIZE))
     q.recover()
@@ -225,7 +225,7 @@ def test_empty_file_behind_a_full_one_makes_the_load_fail_from_5_0_0_on(tmp_path
     assert old.ends == (0, 10)
 
 
-def test_ghost_units_are_those_left_behind_the_end(tmp_path: Path) -> None:
+def test_ghost_units_are_those_left_after_the_end(tmp_path: Path) -> None:
     q = queue(tmp_path, b"".join(unit(i * 100) for i in range(8)))
     q.recover()
     q.truncate(300)
@@ -236,7 +236,7 @@ def test_ghost_units_are_those_left_behind_the_end(tmp_path: Path) -> None:
     ("log_end", "ends", "highest", "deleted"),
     [(700, (0, 12), 600, 0), (350, (0, 6), 300, 1), (150, (0, 2), 100, 2), (100, (-1, 0), 99, 3)],
 )
-def test_truncation_of_a_batch_queue_deletes_files_whose_first_unit_is_behind_the_end(
+def test_truncation_of_a_batch_queue_deletes_files_whose_first_unit_is_after_the_end(
     log_end: int, ends: tuple[int, int], highest: int, deleted: int, tmp_path: Path
 ) -> None:
     layout = consumequeue.BATCH_UNIT

@@ -318,7 +318,7 @@ def test_garbled_store_gives_the_forecast_of_each_version(seed: int, tmp_path: P
     assert found == GARBLED.get(seed, [(0, ENDS[name], 0)] * 3)
 
 
-def test_dledger_loses_what_is_behind_a_wrong_header(tmp_path: Path) -> None:
+def test_dledger_loses_what_is_after_a_wrong_header(tmp_path: Path) -> None:
     case = BY_NAME["5.4.0 DLedger pos in file -2, clean"]
     whole = unpack(case.store)
     before, last = (len(entries(path)) for path in data_files(whole)[-2:])
@@ -372,7 +372,7 @@ def test_dledger_after_a_crash_drops_the_newest_messages_from_queues(tmp_path: P
     assert forecast.sentence() == "RocketMQ 5.4.0 would start and drop 4 messages from 4 consume queues"
 
 
-def test_units_behind_the_committed_position_come_back_by_themselves() -> None:
+def test_units_after_the_committed_position_come_back_by_themselves() -> None:
     store = open_store(unpack("5.4.0-dledger3-n2"))  # committed: 69 of 300 entries
     forecast = simulate_start(store, version="5.4.0")
     assert (forecast.starts, forecast.units_cut) == (True, {})

@@ -84,12 +84,12 @@ def test_bomb_stops_at_the_limit(kind: Compression) -> None:
 
 
 @pytest.mark.parametrize("kind", [Compression.LZ4, Compression.ZSTD])
-def test_bytes_behind_a_frame_are_an_error(kind: Compression) -> None:
+def test_bytes_after_a_frame_are_an_error(kind: Compression) -> None:
     with pytest.raises(BodyError, match="3 bytes after the frame"):
         decompress(kind.sys_flag, compress(kind, b"hello") + b"xyz")
 
 
-def test_bytes_behind_a_zlib_stream_are_ignored_as_in_java() -> None:
+def test_bytes_after_a_zlib_stream_are_ignored_as_in_java() -> None:
     assert decompress(1, compress(Compression.ZLIB, b"hello") + b"xyz") == b"hello"
 
 

@@ -137,7 +137,7 @@ def follower(tmp_path: Path) -> Follower:
 
 
 @pytest.mark.parametrize("number", [0, 5, 6, 7, 9])
-def test_a_follower_cuts_behind_an_entry(follower: Follower, number: int) -> None:
+def test_a_follower_cuts_after_an_entry(follower: Follower, number: int) -> None:
     """DLedgerMappedFileStoreTest#testTruncate: the middle, the border of a file, the end"""
     store, entries = follower
     entry = entries[number]

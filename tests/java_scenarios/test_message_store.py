@@ -97,7 +97,7 @@ def test_a_message_is_found_by_its_offset(store: MessageStore, number: int) -> N
     assert (found.body, found.queue_offset) == (BODY + b" offset %d" % number, number)
 
 
-def test_no_message_is_found_behind_the_last_one(store: MessageStore) -> None:
+def test_no_message_is_found_after_the_last_one(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testLookMessageByOffset_OffsetIsOutOfBound"""
     last = put_ten(store)[-1]
     assert message_at(store.root, last.offset + last.size) is None

@@ -64,7 +64,7 @@ def test_uncommitted_entries_have_no_units_until_the_leader_commits_or_replaces_
     assert {queue: reading.max for queue, reading in result.queues.items() if reading.max} == ends
 
 
-def test_consumer_offsets_behind_the_rebuilt_end_stay(tmp_path: Path) -> None:
+def test_consumer_offsets_after_the_rebuilt_end_stay(tmp_path: Path) -> None:
     store = copy_store(NAME, tmp_path)
     for folder in ("consumequeue", "index"):
         shutil.rmtree(store / folder)

@@ -184,7 +184,7 @@ def test_a_damaged_log_is_salvaged_and_its_rows_fit(
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("strategy", ["truncate", "salvage"])
-def test_rows_behind_an_earlier_end_of_the_log_are_removed(
+def test_rows_after_an_earlier_end_of_the_log_are_removed(
     strategy: str, made: Made, tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     """The broker finds no rows after the end, and numbers new messages from there on."""

@@ -33,7 +33,7 @@ def pad(store: Path, size: int | None = None) -> None:
         file.write((FILE_SIZE - at if size is None else size).to_bytes(4, "big") + BLANK)
 
 
-def zero_file_behind(store: Path) -> None:
+def zero_file_after_end(store: Path) -> None:
     """Add a pre-allocated file."""
     last = max((store / "commitlog").iterdir())
     (store / "commitlog" / f"{int(last.name) + FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
@@ -47,9 +47,9 @@ def _ends_with_blank(store: Path) -> None:
     pad(store)
 
 
-def _zero_file_behind_blank(store: Path) -> None:
+def _zero_file_after_blank(store: Path) -> None:
     pad(store)
-    zero_file_behind(store)
+    zero_file_after_end(store)
 
 
 def _padded_with_another_size(store: Path) -> None:
@@ -73,9 +73,9 @@ def _empty_log(store: Path) -> None:
 
 SITUATIONS: dict[str, Callable[[Path], None]] = {
     "partly-filled": _partly_filled,
-    "zero-file-behind": zero_file_behind,
+    "zero-file-after-end": zero_file_after_end,
     "ends-with-blank": _ends_with_blank,
-    "zero-file-behind-blank": _zero_file_behind_blank,
+    "zero-file-after-blank": _zero_file_after_blank,
     "padded-with-another-size": _padded_with_another_size,
     "single-zero-file": _single_zero_file,
     "no-log": _no_log,

@@ -69,7 +69,7 @@ def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, 
     ("name", "folder", "role"),
     [("5.4.0-dledger3-n0", "dledger-n0/data", "dledger-group"), ("5.4.0-slave", "commitlog", "slave")],
 )
-def test_a_short_file_behind_the_cut_is_only_moved_away(name: str, folder: str, role: str, tmp_path: Path) -> None:
+def test_a_short_file_after_the_cut_is_only_moved_away(name: str, folder: str, role: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     garble_body(store, 60, folder)
     short = store / folder / f"{3 * 65536:020}"

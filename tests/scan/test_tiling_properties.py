@@ -209,7 +209,7 @@ def test_a_huge_size_field_does_not_cost_memory(tmp_path: Path) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000
 
 
-def test_stale_records_behind_a_blank_are_not_found(tmp_path: Path) -> None:
+def test_stale_records_after_a_blank_are_not_found(tmp_path: Path) -> None:
     from rmqstore.formats.message import build_blank, build_message
 
     first = build_message(topic="T", body=b"x", physical_offset=0)

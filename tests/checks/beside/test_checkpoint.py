@@ -87,7 +87,7 @@ def test_a_time_later_than_the_log_is_ahead(store_copy: Copy, at: int, field: st
     assert findings.listed[0].facts["value"] == YEAR_2040
 
 
-def test_a_confirm_offset_behind_the_end_is_ahead(store_copy: Copy) -> None:
+def test_a_confirm_offset_after_the_end_is_ahead(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     end = log_end(open_store(store))
     overwrite(store / "checkpoint", 32, (end.wrote + 1).to_bytes(8, "big"))

@@ -101,7 +101,7 @@ def test_the_last_unit_may_be_missing_after_a_kill_only(store_copy: Copy) -> Non
     assert located(check(open_store(store))[0]) == [("DL-DATA-INDEX", "dledger-index", INDEX, tally.last_index * 32)]
 
 
-def test_units_behind_the_last_entry_are_ghosts(store_copy: Copy) -> None:
+def test_units_after_the_last_entry_are_ghosts(store_copy: Copy) -> None:
     store = store_copy("5.4.0-dledger")
     _, tally, _ = check(open_store(store))
     end = (tally.last_index + 1) * 32

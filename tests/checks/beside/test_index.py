@@ -129,7 +129,7 @@ def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store_copy: 
     assert findings.listed[0].facts["what"] == "time"
 
 
-def test_an_entry_behind_the_end_of_the_log_dangles(store_copy: Copy) -> None:
+def test_an_entry_after_the_end_of_the_log_dangles(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     findings = Findings()
     first = int(units_of(last_index(store))["phy_offset"][100])
@@ -165,13 +165,13 @@ def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_c
     assert findings.listed[0].facts["last_offset"] == end
 
 
-def test_after_a_kill_messages_behind_the_last_entry_are_not_missed(store_copy: Copy) -> None:
+def test_after_a_kill_messages_after_the_last_entry_are_not_missed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-killed")
     last_index(store).unlink()
     assert check(open_store(store)).listed == []
 
 
-def test_after_a_clean_exit_messages_behind_the_last_entry_are_missed(store_copy: Copy) -> None:
+def test_after_a_clean_exit_messages_after_the_last_entry_are_missed(store_copy: Copy) -> None:
     store = store_copy("5.4.0-clean")
     last_index(store).unlink()
     assert [c for c, *_ in located(check(open_store(store)))] == ["IX-NOT-INDEXED"]

@@ -68,7 +68,7 @@ def test_zeros_in_the_middle_stop_the_timer_log(store_copy: Copy) -> None:
     assert located(findings)[0] == ("TM-LOG", "timerlog", LOG, 520)
 
 
-def test_bytes_behind_the_end_are_damage_but_not_beside_a_live_broker(store_copy: Copy) -> None:
+def test_bytes_after_the_end_are_damage_but_not_beside_a_live_broker(store_copy: Copy) -> None:
     store = store_copy("5.4.0-formats")
     overwrite(store / "timerlog" / LOG, END + 100, b"\1")
     findings, facts = check(open_store(store))
@@ -95,7 +95,7 @@ def test_a_blank_ends_a_file_and_the_next_file_follows(tmp_path: Path) -> None:
     assert located(check(open_store(tmp_path))[0]) == [("TM-LOG", "timerlog", LOG, 156)]
 
 
-def test_units_behind_the_log_dangle(store_copy: Copy) -> None:
+def test_units_after_the_log_dangle(store_copy: Copy) -> None:
     store = open_store(store_copy("5.4.0-formats"))
     raw = (store.root / "timerlog" / LOG).open("rb").read(END)
     offsets = timer.LOG_UNIT.array(raw)["commitlog_offset"].tolist()
@@ -154,7 +154,7 @@ def test_a_missing_timercheck_matters_only_with_a_timer_log(store_copy: Copy) ->
         (24, -9, "master_timer_queue_offset"),
     ],
 )
-def test_positions_of_timercheck_behind_the_end_are_named(store_copy: Copy, at: int, value: int, field: str) -> None:
+def test_positions_of_timercheck_after_the_end_are_named(store_copy: Copy, at: int, value: int, field: str) -> None:
     store = store_copy("5.4.0-formats")
     overwrite(store / "config" / "timercheck", at, value.to_bytes(8, "big", signed=True))
     findings, _ = check(open_store(store))

@@ -208,7 +208,7 @@ def test_a_torn_last_record_is_a_dirty_tail(store: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\x01", b"\xda\xa3\x20\xa7" * 40, b"\0\0\0\x5b\xaa\xbb\xcc\xdd"])
-def test_bytes_behind_the_end_are_a_dirty_tail(store: Path, content: bytes) -> None:
+def test_bytes_after_the_end_are_a_dirty_tail(store: Path, content: bytes) -> None:
     last = records(store)[-1]
     damage.overwrite(last.file, last.at + last.size, content)
     assert counts(store) == {"CL-DIRTY-TAIL": 1}
@@ -240,7 +240,7 @@ def test_zeros_in_place_of_a_blank_are_a_missing_blank(store: Path) -> None:
     assert counts(store) == {"CL-NO-BLANK": 1}
 
 
-def test_bytes_behind_a_blank_are_ignored(store: Path) -> None:
+def test_bytes_after_a_blank_are_ignored(store: Path) -> None:
     file, at = max((blank_of(store, name) for name in (0, 16384, 32768, 49152)), key=lambda place: -place[1])
     damage.garble(file, at + 8, file.stat().st_size - at - 8)
     assert counts(store) == {}
@@ -276,6 +276,6 @@ def test_a_missing_last_file_leaves_everything_else_ahead(store: Path) -> None:
     assert set(report.findings.counts) == {"CQ-BEYOND-LOG", "IX-DANGLING-ENTRY", "CK-AHEAD"}
 
 
-def test_a_file_of_zeros_behind_the_end_is_normal(store: Path) -> None:
+def test_a_file_of_zeros_after_the_end_is_normal(store: Path) -> None:
     (store / "commitlog" / f"{81920:020d}").write_bytes(bytes(16384))
     assert counts(store) == {}

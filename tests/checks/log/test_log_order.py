@@ -106,7 +106,7 @@ def truncated(store: Path, number: int) -> None:
         queue.zero(i)
 
 
-def test_a_torn_rest_with_old_records_behind_is_a_stale_tail(store: Path) -> None:
+def test_a_torn_rest_with_old_records_after_it_is_a_stale_tail(store: Path) -> None:
     truncated(store, 440)
     torn = records(store)[442]
     damage.garble(torn.file, torn.at, 60)

@@ -43,7 +43,7 @@ def test_bits_that_no_broker_reads_are_not_judged(store: Path) -> None:
     assert counts(store) == {}
 
 
-def test_a_zeroed_unit_in_the_middle_makes_ghosts_of_those_behind(store: Path) -> None:
+def test_a_zeroed_unit_in_the_middle_makes_ghosts_of_those_after_it(store: Path) -> None:
     damage.zero(file_of(store), UNIT, UNIT)
     found = counts(store)
     assert found["BCQ-MISSING-UNIT"] == 1

@@ -87,7 +87,7 @@ def test_two_swapped_units_are_out_of_order(store: Path) -> None:
     assert counts(store) == {"CQ-OUT-OF-ORDER": 1}
 
 
-def test_units_behind_a_lost_one_are_shifted(store: Path) -> None:
+def test_units_after_a_lost_one_are_shifted(store: Path) -> None:
     queue = queue_of(store)
     rest = [queue.read(i) for i in range(226, 450)]
     for i, one in enumerate(rest):
@@ -137,12 +137,12 @@ def more(store: Path) -> Path:
     return file
 
 
-def test_a_zero_file_behind_the_last_unit_is_reported(store: Path) -> None:
+def test_a_zero_file_after_the_last_unit_is_reported(store: Path) -> None:
     more(store)
     assert counts(store) == {"CQ-ZERO-LAST-FILE": 1}
 
 
-def test_units_behind_the_logs_end_are_beyond_it(store: Path) -> None:
+def test_units_after_the_logs_end_are_beyond_it(store: Path) -> None:
     file = more(store)
     damage.overwrite(file, 0, unit(100_000_000, 176) + unit(100_000_176, 176))
     report = look(store)
@@ -150,12 +150,12 @@ def test_units_behind_the_logs_end_are_beyond_it(store: Path) -> None:
     assert facts(report, "CQ-BEYOND-LOG")["units"] == 2
 
 
-def test_a_unit_behind_the_end_that_points_into_the_log_is_not_a_message(store: Path) -> None:
+def test_a_unit_after_the_end_that_points_into_the_log_is_not_a_message(store: Path) -> None:
     damage.overwrite(more(store), 0, unit(17, 176))
     assert counts(store) == {"CQ-DANGLING-UNIT": 1}
 
 
-def test_units_behind_a_zero_unit_are_ghosts(store: Path) -> None:
+def test_units_after_a_zero_unit_are_ghosts(store: Path) -> None:
     damage.overwrite(more(store), 60, unit(100_000_000, 176) * 3)
     report = look(store)
     assert report.findings.counts == {"CQ-GHOST-UNITS": 1}
@@ -172,7 +172,7 @@ def test_absurd_offsets_are_reported_once(store: Path, offset: int) -> None:
 # --- pre-blanks -----------------------------------------------------------------------------------------------------
 
 
-def test_a_pre_blank_behind_real_units_is_wrong(store: Path) -> None:
+def test_a_pre_blank_after_real_units_is_wrong(store: Path) -> None:
     queue_of(store).write(225, PRE_BLANK)
     found = counts(store)
     assert found.pop("CQ-BAD-PRE-BLANK") == 1
@@ -263,7 +263,7 @@ def lag(store: Path, units: int) -> None:
         queue.zero(i)
 
 
-def test_lag_behind_a_kill_is_a_note(store: Path) -> None:
+def test_lag_after_a_kill_is_a_note(store: Path) -> None:
     lag(store, 7)
     (store / "abort").write_bytes(b"")
     report = look(store, parallel=True)
@@ -272,7 +272,7 @@ def test_lag_behind_a_kill_is_a_note(store: Path) -> None:
     assert set(report.findings.counts) == {"CQ-BEHIND"}
 
 
-def test_lag_behind_a_clean_exit_are_missing_units(store: Path) -> None:
+def test_lag_after_a_clean_exit_are_missing_units(store: Path) -> None:
     lag(store, 7)
     report = look(store, parallel=True)
     assert report.findings.counts == {"CQ-MISSING-UNIT": 1}

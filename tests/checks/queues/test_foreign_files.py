@@ -75,7 +75,7 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queues", [True, False])
-def test_the_own_last_file_behind_one_of_another_log_is_not_a_stale_tail(tmp_path: Path, queues: bool) -> None:
+def test_the_own_last_file_after_one_of_another_log_is_not_a_stale_tail(tmp_path: Path, queues: bool) -> None:
     """It is older and repeats queue offsets, but a truncation leaves no whole file after the end of the log."""
     store = copy_store("5.4.0-clean", tmp_path)
     name = "00000000000000393216"

@@ -181,7 +181,7 @@ def test_a_topic_that_the_configuration_does_not_know_was_deleted(tmp_path: Path
     assert (dict(report.findings.counts), report.exit_code) == (counts, 1)
 
 
-def test_rows_behind_the_queues_end_are_leftovers(tmp_path: Path) -> None:
+def test_rows_after_the_queues_end_are_leftovers(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.put(TOPIC, QUEUE, UNITS, commitlog_offset=1 << 40, size=200))
     assert (report.exit_code, dict(report.findings.counts)) == (0, {})
     assert report.queues[LABEL].max == UNITS
@@ -207,7 +207,7 @@ def test_an_end_in_front_of_rows_hides_their_messages(tmp_path: Path) -> None:
     assert (report.queues[LABEL].max, report.queues[LABEL].expected_max) == (16, UNITS)
 
 
-def test_a_beginning_behind_rows_hides_their_messages(tmp_path: Path) -> None:
+def test_a_beginning_after_rows_hides_their_messages(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.end(TOPIC, QUEUE, 2, 0, "min"))
     finding = only(report)
     assert (finding.code, finding.facts["queue_offset"], finding.facts["messages"]) == ("CQ-MISSING-UNIT", 0, 2)

@@ -104,7 +104,7 @@ def test_last_nonzero_unit_is_found_from_the_end(tmp_path: Path) -> None:
     assert last_nonzero_in(queue.files[2], 20) is None
 
 
-def test_units_may_begin_behind_a_head(tmp_path: Path) -> None:
+def test_units_may_begin_after_a_head(tmp_path: Path) -> None:
     path = tmp_path / offset_to_file_name(0)
     path.write_bytes(b"head" + unit(5) + unit(6) + bytes(3))
     queue = MappedFileQueue.open("q", [tmp_path], file_size=47, default=47)

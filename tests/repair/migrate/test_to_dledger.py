@@ -14,7 +14,7 @@ import pytest
 from rmqstore.repair.journal.journal import apply, find_unfinished
 from rmqstore.repair.plan.plan import plan_from_json
 from tests.command import run, run_json
-from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, zero_file_behind
+from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, zero_file_after_end
 from tests.repair.trees import killed_at
 from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched, tree
@@ -63,10 +63,10 @@ def test_plan_names_pad_first_file_and_settings_and_writes_nothing(tmp_path: Pat
 @pytest.mark.parametrize(
     ("situation", "padded", "divided"),
     [
-        ("zero-file-behind", LAST, DIVIDED),
+        ("zero-file-after-end", LAST, DIVIDED),
         ("ends-with-blank", None, DIVIDED),
         ("padded-with-another-size", None, DIVIDED),
-        ("zero-file-behind-blank", f"commitlog/{DIVIDED:020d}", DIVIDED + FILE_SIZE),
+        ("zero-file-after-blank", f"commitlog/{DIVIDED:020d}", DIVIDED + FILE_SIZE),
         ("single-zero-file", f"commitlog/{0:020d}", FILE_SIZE),
         ("no-log", None, -1),
         ("empty-log", None, -1),
@@ -82,7 +82,7 @@ def test_each_situation_is_padded_where_the_broker_pads(
 
 
 def test_undo_after_apply_restores_every_byte(tmp_path: Path) -> None:
-    store = make("5.4.0", "zero-file-behind", tmp_path)
+    store = make("5.4.0", "zero-file-after-end", tmp_path)
     before = tree(store)
     document = _plan(store, "--apply", exit_code=0)
     after = tree(store)
@@ -122,11 +122,11 @@ def test_second_migration_is_refused(tmp_path: Path) -> None:
 def test_migration_that_was_killed_half_way_is_refused_until_undone_or_ended(tmp_path: Path) -> None:
     """After a kill at any call of the disk, the migration is refused or completed; the store is always recognized."""
     saved = tmp_path / "plan.json"
-    _plan(make("5.4.0", "zero-file-behind", tmp_path, rename="store"), "--plan-out", str(saved))
+    _plan(make("5.4.0", "zero-file-after-end", tmp_path, rename="store"), "--plan-out", str(saved))
     shutil.rmtree(tmp_path / "store")
     seen = set()
     for at in range(0, 200, 7):
-        store = make("5.4.0", "zero-file-behind", tmp_path, rename="store")
+        store = make("5.4.0", "zero-file-after-end", tmp_path, rename="store")
         before = tree(store)
         plan = plan_from_json(saved.read_bytes(), store=store)
         killed = killed_at(at, lambda disk, plan=plan: apply(plan, disk=disk))  # type: ignore[misc]
@@ -306,7 +306,7 @@ def test_peer_that_was_not_compared_is_refused(own: str, other: str, tmp_path: P
 def test_equal_replica_or_its_fingerprint_is_accepted(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path, rename="n0")
     replica = make("5.4.0", "partly-filled", tmp_path, rename="n1")
-    zero_file_behind(replica)
+    zero_file_after_end(replica)
     file = tmp_path / "n1.fingerprint"
     assert run("compare", str(replica), "--fingerprint-out", str(file)).exit_code == 0
     for proof in (replica, file):
@@ -328,7 +328,7 @@ def test_shorter_replica_or_its_fingerprint_is_refused(tmp_path: Path) -> None:
 
 def test_replica_that_would_be_padded_elsewhere_is_refused(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path, rename="n0")
-    replica = make("5.4.0", "zero-file-behind-blank", tmp_path, rename="n1")
+    replica = make("5.4.0", "zero-file-after-blank", tmp_path, rename="n1")
     text = _refused(store, "--peers", PEERS, "--check-replica", str(replica))
     assert "DLedger would begin at 589,824 there, at 524,288 here" in text
 

@@ -99,7 +99,7 @@ def behind_the_end(tmp_path: Path, name: str) -> tuple[Path, Path, Row]:
     return store, master, row
 
 
-def test_only_the_index_of_the_replica_knows_the_keys_behind_the_end(tmp_path: Path) -> None:
+def test_only_the_index_of_the_replica_knows_the_keys_after_the_end(tmp_path: Path) -> None:
     store, master, row = behind_the_end(tmp_path, "KEYS")
     plan = plan_healing(store, [master], extend=True)
     assert damaged(plan) == [row.offset]
@@ -109,7 +109,7 @@ def test_only_the_index_of_the_replica_knows_the_keys_behind_the_end(tmp_path: P
     assert key_hashes(store, row) == key_hashes(unpack("5.4.0-master"), row)  # the index still shows the damage
 
 
-def test_only_the_queue_of_the_replica_knows_the_tags_behind_the_end(tmp_path: Path) -> None:
+def test_only_the_queue_of_the_replica_knows_the_tags_after_the_end(tmp_path: Path) -> None:
     store, master, row = behind_the_end(tmp_path, "TAGS")
     shutil.rmtree(master / "index")  # 5.4.0 indexes TAGS too
     plan = plan_healing(store, [master], extend=True)

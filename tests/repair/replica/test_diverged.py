@@ -170,7 +170,7 @@ def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Div
 @pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("extend", [(), ("--extend",)], ids=["damage", "extend"])
 @pytest.mark.parametrize("number", [1, 12])
-def test_damage_behind_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
+def test_damage_after_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
     diverged.break_log(number)
     before = snapshot(diverged.store)
     answer = run(*diverged.words(), "--role", diverged.role, *extend, "--apply")

@@ -232,7 +232,7 @@ def test_entries_before_a_committed_one_that_the_replica_lost_are_committed_too(
         assert log_files(store)[name].startswith(content.rstrip(b"\0"))  # the replica had more records
 
 
-def test_dledgers_index_proves_a_lost_end_behind_a_file_that_the_replica_lost(tmp_path: Path) -> None:
+def test_dledgers_index_proves_a_lost_end_after_a_file_that_the_replica_lost(tmp_path: Path) -> None:
     store, other = (copy_store(name, tmp_path) for name in ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1"))
     whole, found = log_files(store), rows(store)
     *_, before, last = sorted({row.path for row in found})
@@ -439,7 +439,7 @@ def test_a_replica_that_ends_inside_the_damage_is_proved_by(name: str, tmp_path:
     assert first.path.read_bytes()[: found[last].stop] == whole[: found[last].stop]
 
 
-def test_nothing_is_restored_behind_the_end_of_an_earlier_epoch_of_the_replica(tmp_path: Path) -> None:
+def test_nothing_is_restored_after_the_end_of_an_earlier_epoch_of_the_replica(tmp_path: Path) -> None:
     store, other = copy_store("5.4.0-controller-master", tmp_path), unpack("5.4.0-controller-diverged")
     found, theirs = rows(store), rows(other)
     fork = next(n for n, row in enumerate(theirs) if row.message != found[n].message)

@@ -39,7 +39,7 @@ def diverge(store: Path, number: int) -> list[Row]:
     return found
 
 
-def test_no_bytes_behind_a_divergence_are_used(tmp_path: Path) -> None:
+def test_no_bytes_after_a_divergence_are_used(tmp_path: Path) -> None:
     store = broken(tmp_path)
     other = copy_store("4.9.7-clean", tmp_path, rename="other")
     found = diverge(other, 40)

@@ -66,7 +66,7 @@ def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("kind", ["file", "zeros", "garbage", "cut"])
 @pytest.mark.parametrize("name", NAMES)
-def test_every_message_behind_the_new_end_is_counted_by_its_unit(name: str, kind: str, tmp_path: Path) -> None:
+def test_every_message_after_the_new_end_is_counted_by_its_unit(name: str, kind: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     hit = end_lost(rows(store), kind)
     loss = recover(name, store)
@@ -75,7 +75,7 @@ def test_every_message_behind_the_new_end_is_counted_by_its_unit(name: str, kind
     assert "at_least" not in loss
 
 
-def test_units_left_behind_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path: Path) -> None:
+def test_units_left_after_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     end = found[-1].offset + found[-1].size

@@ -185,7 +185,7 @@ def test_a_lost_index_file_gets_the_units_of_the_fillers_at_their_places(tmp_pat
     assert log_faults(store) == {}
 
 
-def test_damage_behind_the_last_good_record_is_not_salvaged(tmp_path: Path) -> None:
+def test_damage_after_the_last_good_record_is_not_salvaged(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     damage.garble(last.path, last.at, last.size)

@@ -51,7 +51,7 @@ def flip(raw: bytes, at: int, bit: int = 0) -> bytes:
     return raw[:at] + bytes([raw[at] ^ 1 << bit]) + raw[at + 1 :]
 
 
-def test_sound_record_behind_a_wrong_dledger_header_is_kept() -> None:
+def test_sound_record_after_a_wrong_dledger_header_is_kept() -> None:
     store = unpack("5.4.0-dledger")
     asked = Asked(store, rows(store)[7])
     assert asked.answer(asked.raw, QueueSlot(*asked.row.slot)) == Kept(asked.raw)

@@ -196,7 +196,7 @@ def test_good_message_with_a_damaged_unit_before_a_lost_message_is_not_lost(name
     damage.garble(lost.path, lost.at, lost.size)
     topic, queue_id, number = good.slot
     path = store / "consumequeue" / topic / str(queue_id) / f"{0:020}"
-    damage.flip(path, number * UNIT.size + 4, 2)  # the unit points behind the log
+    damage.flip(path, number * UNIT.size + 4, 2)  # the unit points past the log's end
     result = salvage(store)
     assert (result.decisions, result.refusals, result.loss.messages) == ((), (), 1)
     assert [(f.offset, f.queue_offset) for f in result.fillers] == [(lost.offset, lost.slot[2])]

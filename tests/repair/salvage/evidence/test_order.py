@@ -45,7 +45,7 @@ def test_neighbours_are_repaired_by_their_units(name: str, first: int, count: in
     ("offsets", "proved"),
     [
         ([100, 200, 300, 400, 500], [(2, 4)]),
-        ([100, 400, 200, 300, 500], []),  # the unit before them points behind the first one
+        ([100, 400, 200, 300, 500], []),  # the unit before them points after the first one
         ([100, 200, 400, 300, 500], []),
         ([100, 200, 300, 500, 400], []),  # the unit after them points before the last one
     ],

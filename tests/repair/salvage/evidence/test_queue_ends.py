@@ -105,7 +105,7 @@ def test_truncation_counts_what_the_damage_held(gone: bool, tmp_path: Path) -> N
     assert loss.get("at_least", False) is False or gone
 
 
-def test_offsets_behind_a_damaged_last_record_are_cut_with_it(tmp_path: Path) -> None:
+def test_offsets_after_a_damaged_last_record_are_cut_with_it(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     progress(store, last, last.slot[2] + 1)
