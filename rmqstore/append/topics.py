@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqstore.append.disk import replace_file
 from rmqstore.errors import Refused
-from rmqstore.files.config import config_object
+from rmqstore.files.config import config_object, readers_of
 from rmqstore.files.files import LOCAL
 from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json
 from rmqstore.formats.properties import is_lmq
@@ -22,7 +22,7 @@ def read_topics(root: Path) -> dict[str, JsonValue] | None:
     """
     for path in (root / "config" / "topics.json", root / "config" / "topics.json.bak"):
         if os.path.lexists(path):
-            if any(config_object(LOCAL, path, reader) is None for reader in JsonReader):
+            if len(readers_of(LOCAL, path)) < len(JsonReader):
                 raise Refused(
                     Text("{path} cannot be read by every broker", path=path),
                     Text("repair it first: `rmqstore recover STORE`"),

@@ -23,7 +23,7 @@ from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartRefused
 from rmqstore.brokers.mapped_files import Obstacle
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config import BATCH_CQ, config_bytes, config_object, configured_types
+from rmqstore.files.config import BATCH_CQ, config_bytes, configured_types, readers_of
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import (
@@ -76,10 +76,11 @@ def unreadable_after_load(store: Store, rules: BrokerRules, config: BrokerConfig
 
 
 def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obstacle | None:
-    reader, files = rules.config_reader, store.files
+    files = store.files
     for name in names:
         path = store.root / "config" / name
-        if files.once((path, reader), partial(_is_readable, files, path, reader)):
+        readers = files.once(("readers", path), partial(_readers, files, path))
+        if len(readers) == len(JsonReader) or rules.config_reader in readers:
             continue
         return Obstacle(
             path,
@@ -89,11 +90,12 @@ def _unreadable(store: Store, names: Iterable[str], rules: BrokerRules) -> Obsta
     return None
 
 
-def _is_readable(files: Files, path: Path, reader: JsonReader) -> bool:
-    """Return whether a broker can parse a file of config/ or its .bak, or has neither."""
-    backup = path.with_name(path.name + ".bak")
-    parsed = config_object(files, path, reader) is not None
-    return parsed or not config_bytes(files, backup) or config_object(files, backup, reader) is not None
+def _readers(files: Files, path: Path) -> frozenset[JsonReader]:
+    """Return the readers that can parse a file of config/ or its .bak; all of them if there is no .bak."""
+    readers, backup = readers_of(files, path), path.with_name(path.name + ".bak")
+    if len(readers) == len(JsonReader) or not config_bytes(files, backup):
+        return frozenset(JsonReader)
+    return readers | readers_of(files, backup)
 
 
 HIDDEN = Text(
@@ -126,7 +128,7 @@ def check_before_load(store: Store, rules: BrokerRules, config: BrokerConfig) ->
 
 def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
     """Return the file that the broker reads the timer wheel from: the newest snapshot if it uses snapshots."""
-    if rules.wheel_snapshots and config.bool("timerWheelSnapshotFlush"):
+    if config.bool("timerWheelSnapshotFlush") and rules.wheel_snapshots:
         found = [at for name in store.top if (at := snapshot_position(name)) is not None]
         if found:
             return f"timerwheel.{max(found)}"

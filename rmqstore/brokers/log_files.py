@@ -91,8 +91,8 @@ class LogFiles:
             newer & NewerRecords.IPV6 and not rules.ipv6
         )
         """Whether the log may have good records that this version does not read."""
-        known_crc = rules.property_crc is not PropertyCrc.NONE
-        self.all_exact = (settings.force_property_crc and known_crc and settings.check_crc) or (
+        by_record_crc = settings.force_property_crc and settings.check_crc
+        self.all_exact = (by_record_crc and rules.property_crc is not PropertyCrc.NONE) or (
             settings.duplication and rules.duplicate_info
         )
 
@@ -113,7 +113,7 @@ class LogFiles:
             if limit - at < 8 or len(raw) < 8:
                 return Checked(-1, False, Text("no bytes left")), 0
             first, second = int.from_bytes(raw[:4], "big", signed=True), int.from_bytes(raw[4:], "big", signed=True)
-            if second not in (BLANK_MAGIC, MAGIC_V1) and not (self.rules.v2 and second == MAGIC_V2):
+            if second not in (BLANK_MAGIC, MAGIC_V1) and not (second == MAGIC_V2 and self.rules.v2):
                 if first == dledger.BLANK_MAGIC:
                     return Checked(0, True, Text("end of file")), 0
                 at += self.body_offset

@@ -91,13 +91,14 @@ class PlainStart:
         self.tiled = frozenset(f.path for f in queue.files) if queue is not None and fits else frozenset()
         scanned = Scanned(tiling, self.tiled)
         self.reader = LogReader(self.log, rules, self.parser, scanned, thorough=self.thorough)
-        self.rocksdb = rules.rocksdb_queues and (
+        self.tiled_reader = self.reader
+        """The reader whose `units` a caller may know."""
+        with_rocksdb = (
             config.given["storeType"] == "defaultRocksDB"
             if "storeType" in config.given
             else store.rocksdb_consume_queue
         )
-        self.tiled_reader = self.reader
-        """The reader whose `units` a caller may know."""
+        self.rocksdb = with_rocksdb and rules.rocksdb_queues
         self.kinds = QueueStores(self.rocksdb, self._writes_both())
         self.rows: RocksDBAtStart | None = None
         self.unreadable_rows: Mapping[QueueKey, int] | None = None
@@ -115,7 +116,7 @@ class PlainStart:
 
     @property
     def _light_in_rocksdb(self) -> bool:
-        return self.rules.light_in_rocksdb and self.store.light_in_rocksdb
+        return self.store.light_in_rocksdb and self.rules.light_in_rocksdb
 
     def _dispatch_settings(self) -> DispatchSettings:
         return DispatchSettings(
@@ -279,11 +280,12 @@ class PlainStart:
 
     def _writes_both(self) -> bool:
         """Return whether the broker reads queues in files, and also opens and writes the same queues in RocksDB."""
-        if self.rocksdb or not self.rules.combined_queues:
+        if self.rocksdb:
             return False
         key = "rocksdbCQDoubleWriteEnable"  # if not configured, infer it from the RocksDB, which only it creates
         given = "storeType" in self.config.given or key in self.config.given
-        return self.config.bool(key) if given else self.store.rocksdb_beside
+        both = self.config.bool(key) if given else self.store.rocksdb_beside
+        return both and self.rules.combined_queues
 
     @property
     def _reads_rows_beside(self) -> bool:
@@ -325,10 +327,14 @@ class PlainStart:
     def _message_rows(self) -> tuple[int, ...]:
         """Return the ends of the index and of half messages in rocksdbstore/ that recovery considers."""
         families = []
-        if self.rules.message_rows_limit_start and self.config.bool("indexRocksDBEnable"):
+        if self.config.bool("indexRocksDBEnable") and self.rules.message_rows_limit_start:
             families.append(INDEX_FAMILY)
-        only_there = self.rules.logics_offset or not self.config.bool("transWriteOriginTransHalfEnable")
-        if self.rules.message_rows_limit_start and self.config.bool("transRocksDBEnable") and only_there:
+        only_there = not self.config.bool("transWriteOriginTransHalfEnable")
+        if (
+            self.config.bool("transRocksDBEnable")
+            and self.rules.message_rows_limit_start
+            and (only_there or self.rules.logics_offset)
+        ):
             families.append(TRANS_FAMILY)
         if not families:
             return ()
@@ -347,7 +353,8 @@ class PlainStart:
         Errors: StartFails if accelerated recovery needs an offset that the checkpoint lacks.
         Source: DefaultMessageStore#recover, ConsumeQueueStore#getDispatchFromPhyOffset (RocketMQ 5.5.1)
         """
-        if not self.rules.logics_offset:
+        by_queues = (self.clean_exit or self.rocksdb) and not self.message_rows
+        if by_queues or not self.rules.logics_offset:
             return self._in_both(max_cq)
         begin = max_cq
         if not self.clean_exit and not self.rocksdb:
@@ -360,7 +367,7 @@ class PlainStart:
         return min([self._in_both(begin), *(end for end in self.message_rows if end > 0)])
 
     def _accelerated(self) -> bool:
-        return self.rules.accelerated_recovery and not self.clean_exit and self.config.bool("enableAcceleratedRecovery")
+        return not self.clean_exit and self.config.bool("enableAcceleratedRecovery") and self.rules.accelerated_recovery
 
     def _begin_in(self, index: int) -> int:
         """Return the position in the first file at which recovery begins to walk.
@@ -420,10 +427,10 @@ class PlainStart:
             self._condition(self.dispatch_from),
             Manner(
                 self._begin_in(index),
-                accept_half=self.rules.half_message_accepted and not self.clean_exit,
-                bounded=self.rules.offset_check
-                and not self.clean_exit
-                and self.config.bool("checkCommitLogOffsetOnRecover"),
+                accept_half=not self.clean_exit and self.rules.half_message_accepted,
+                bounded=not self.clean_exit
+                and self.config.bool("checkCommitLogOffsetOnRecover")
+                and self.rules.offset_check,
             ),
         )
         stop = self.walk.stop
@@ -444,7 +451,7 @@ class PlainStart:
         if self.rules.max_cq_after_dispatch:
             max_cq = self.queues.max_address()
         wanted = max_cq >= stop and (not self.clean_exit or self.rules.truncates_cq_after_clean_exit)
-        if wanted or (self.rules.cq_truncation_unconditional and not self.clean_exit):
+        if wanted or (not self.clean_exit and self.rules.cq_truncation_unconditional):
             self.queues.truncate(stop)
         self.log.truncate_dirty_files(stop)
 

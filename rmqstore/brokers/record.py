@@ -84,13 +84,13 @@ def check_message_and_return_size(
         return _fail("no bytes left")
     size = int.from_bytes(raw[:4], "big", signed=True)
     magic = int.from_bytes(raw[4:8], "big", signed=True)
-    if rules.bound_checks and left - 4 < size - 4:
+    if left < size and rules.bound_checks:
         return _fail("the record extends beyond the end of the file")
-    if rules.negative_size_refused and size < 0:
+    if size < 0 and rules.negative_size_refused:
         return _fail("negative size")
     if magic == BLANK_MAGIC:
         return Checked(0, True, "end of file")
-    if magic != MAGIC_V1 and not (rules.v2 and magic == MAGIC_V2):
+    if magic != MAGIC_V1 and not (magic == MAGIC_V2 and rules.v2):
         return _fail(f"found a illegal magic code 0x{magic & 0xFFFFFFFF:x}")
     if size < 0:
         return _fail("negative size")
@@ -143,7 +143,7 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
     if len(raw) < HEAD.size:
         raise _JavaError("BufferUnderflowException")
     flags = int.from_bytes(raw[SYS_FLAG_AT : SYS_FLAG_AT + 4], "big", signed=True)
-    layout = HEADS_BY_FLAG[flags & 0x30 if rules.ipv6 else 0]
+    layout = HEADS_BY_FLAG[flags & 0x30 if flags & 0x30 and rules.ipv6 else 0]
     if len(raw) < layout.size or size < 8 or (size < 20 and layout is not HEAD and flags & 0x30):
         raise _JavaError("BufferUnderflowException")  # the hosts are copied into the array
     head = layout.unpack(raw)
@@ -192,7 +192,7 @@ def _parts(buffer: _Buffer, raw: bytes, v2: bool, rules: BrokerRules, settings: 
 
 def _batch(queue_offset: int, properties: dict[str, str], rules: BrokerRules) -> tuple[int, int]:
     """Return the first queue offset and the number of messages in a record."""
-    if not (rules.inner_batch and "INNER_NUM" in properties and "INNER_BASE" in properties):
+    if not ("INNER_NUM" in properties and "INNER_BASE" in properties and rules.inner_batch):
         return queue_offset, 1
     base, count = parse_long(properties["INNER_BASE"]), parse_short(properties["INNER_NUM"])
     if base is None or count is None:
@@ -233,12 +233,13 @@ def parse_properties(text: str, rules: BrokerRules) -> dict[str, str]:
     """
     out: dict[str, str] = {}
     for entry in text.split("\x02"):
-        if rules.splits_properties:
+        name, separator, value = entry.partition("\x01")
+        if name and value and "\x01" not in value:  # in all versions
+            out[name] = value
+        elif separator and rules.splits_properties:
             parts = java_split(entry, "\x01")
             if len(parts) == 2:
                 out[parts[0]] = parts[1]
-            continue
-        at = entry.find("\x01")
-        if len(entry) >= 3 and 0 < at < len(entry) - 1:
-            out[entry[:at]] = entry[at + 1 :]
+        elif name and value:
+            out[name] = value
     return out

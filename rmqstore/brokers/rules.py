@@ -192,6 +192,11 @@ class BrokerRules:
     selective_double_write: bool = _since("5.5.1")
     """rocksdbCQSelectiveDoubleWriteEnable writes only queues of lite topics to RocksDB, too."""
 
+    @property
+    def has_dledger_mode(self) -> bool:
+        """Whether the version can start in DLedger mode (4.5.1)."""
+        return self.dledger is not None
+
 
 def rules_for(version: str | None = None) -> BrokerRules:
     """Return the rules of a version; `5.1` means the newest 5.1.x, None the newest of all.

@@ -45,7 +45,8 @@ def simulate_start(
 class Starts:
     """The starts of several versions on one store. Arguments and errors: as `simulate_start`.
 
-    Each simulation notes which rules it asks for. For versions in which these rules are equal, it is made once.
+    Each simulation notes which rules it asks for. For versions in which these rules are equal, it is made once. A
+    condition therefore asks for a rule last, only if the store and its settings do not decide.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class Starts:
             )
         kind: type[PlainStart] = PlainStart
         if in_dledger_mode(store, config):
-            if rules.dledger is None:
+            if not rules.has_dledger_mode:
                 raise UsageError(Text("RocketMQ {version} has no DLedger mode", version=rules.version))
             from rmqstore.brokers.dledger import DLedgerStart
 

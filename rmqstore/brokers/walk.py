@@ -244,10 +244,12 @@ class LogReader(LogFiles):
     ) -> tuple[int, Checked] | None:
         """Dispatch a chunk of good records; return position and verdict of the first that this version refuses."""
         odd = [] if self.is_plain(part, file) else needs_exact_parser(part)
-        if not self.rules.v2:
-            odd += np.flatnonzero(part.magic == MAGIC_V2_U32).tolist()
-        if not self.rules.ipv6:
-            odd += np.flatnonzero(part.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)).tolist()
+        v2 = np.flatnonzero(part.magic == MAGIC_V2_U32)
+        if len(v2) and not self.rules.v2:
+            odd += v2.tolist()
+        ipv6 = np.flatnonzero(part.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6))
+        if len(ipv6) and not self.rules.ipv6:
+            odd += ipv6.tolist()
         chosen = target.mask(part)
         done = 0
         for i in sorted(set(odd)):
@@ -419,9 +421,10 @@ def start_file(log: LogReader, rules: BrokerRules, config: BrokerConfig, last_ex
             index -= 1
         return index
     tries = len(log.files) + 1
-    if rules.recover_cap:
-        asked = config.int("commitLogRecoverMaxNum")
-        tries = asked if asked > 0 else DEFAULT_CAP
+    asked = config.int("commitLogRecoverMaxNum")
+    cap = asked if asked > 0 else DEFAULT_CAP
+    if cap < tries and rules.recover_cap:
+        tries = cap
     test = _Test(rules, config, last_exit)
     for index in range(len(log.files) - 1, 0 if last_exit.clean else -1, -1):
         tries -= 1
@@ -448,7 +451,7 @@ class _Test:
     def __init__(self, rules: BrokerRules, config: BrokerConfig, last_exit: Exit) -> None:
         self.rules, self.last_exit, self.checkpoint = rules, last_exit, last_exit.checkpoint
         self.index_safe = config.bool("messageIndexEnable") and config.bool("messageIndexSafe")
-        self.light_queues_in_rocksdb = rules.logics_offset and config.bool("combineCQUseRocksdbForLmq")
+        self.light_queues_in_rocksdb = config.bool("combineCQUseRocksdbForLmq") and rules.logics_offset
         self.reads_rocksdb = chooses_rocksdb(config, PREFERRED)
         self.more = config.int("combineCQMaxExtraSearchCommitLogFiles")
 
@@ -487,7 +490,7 @@ class _Test:
         Errors: StartFails if the broker is to read from that RocksDB, which stays incomplete.
         """
         end = self.last_exit.rocksdb_end
-        if end is None or offset <= end or (self.rules.logics_offset and end <= 0):  # 5.5.0 and newer: it is new
+        if end is None or offset <= end or (end <= 0 and self.rules.logics_offset):  # 5.5.0 and newer: it is new
             return True
         if self.light_queues_in_rocksdb:
             return False

@@ -27,7 +27,14 @@ from typing import NamedTuple, TypeVar
 
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store
-from rmqstore.formats.configuration import ConfigJsonError, JsonReader, JsonValue, parse_config_object
+from rmqstore.formats.configuration import (
+    ConfigJsonError,
+    JsonReader,
+    JsonValue,
+    object_of,
+    parse_config_object,
+    parse_config_text,
+)
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
@@ -53,17 +60,24 @@ def config_bytes(files: Files, path: Path) -> bytes:
     return raw if len(raw) <= LARGEST else b""
 
 
-def config_object(files: Files, path: Path, reader: JsonReader | None = None) -> dict[str, JsonValue] | None:
-    """Parse a JSON file of config/; None if a broker would fall back to its .bak.
-
-    `reader` is that broker's JSON reader; None: a file that some broker reads is parsed.
-    """
+def config_object(files: Files, path: Path) -> dict[str, JsonValue] | None:
+    """Parse a JSON file of config/ that some broker reads; None if every broker would fall back to its .bak."""
     raw = config_bytes(files, path)
     try:
-        table = parse_config_object(raw, reader) if raw else None
+        table = parse_config_object(raw) if raw else None
     except ConfigJsonError:
         return None
     return None if table is None or wrong_type(path.name, table) else table
+
+
+def readers_of(files: Files, path: Path) -> frozenset[JsonReader]:
+    """Return the readers of the brokers that can parse a JSON file of config/."""
+    try:
+        text = parse_config_text(config_bytes(files, path))
+        rejected = wrong_type(path.name, object_of(text.value))
+    except ConfigJsonError:
+        return frozenset()
+    return frozenset() if rejected else frozenset(reader for reader in JsonReader if text.rejected_by(reader) is None)
 
 
 def wrong_type(name: str, table: Mapping[str, JsonValue]) -> str:

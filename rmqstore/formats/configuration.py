@@ -386,28 +386,17 @@ def parse_config_text(data: bytes) -> ConfigText:
         raise ConfigJsonError(ConfigState.BROKEN, str(e), min(e.pos, len(text))) from e
 
 
-def parse_config_json(data: bytes, reader: JsonReader | None = None) -> JsonValue:
-    """Parse a configuration text as one reader does; None: as any of them.
-
-    Errors: as `parse_config_text`, also for a `Syntax` that the reader does not accept everywhere.
-    """
-    text = parse_config_text(data)
-    rejected = text.rejected_by(reader) if reader is not None else None
-    if rejected is not None:
-        raise ConfigJsonError(
-            ConfigState.BROKEN,
-            Text("RocketMQ {reader} may not read {rejected}", reader=reader, rejected=rejected),
-            text.used[rejected],
-        )
-    return text.value
+def parse_config_json(data: bytes) -> JsonValue:
+    """Parse a configuration text, and return its value. Errors: as `parse_config_text`."""
+    return parse_config_text(data).value
 
 
-def parse_config_object(data: bytes, reader: JsonReader | None = None) -> dict[str, JsonValue]:
+def parse_config_object(data: bytes) -> dict[str, JsonValue]:
     """Parse a configuration text that must be a JSON object, as in all of the broker's files.
 
     Errors: as `parse_config_json`, also for a value that is not an object.
     """
-    return object_of(parse_config_json(data, reader))
+    return object_of(parse_config_json(data))
 
 
 def object_of(value: JsonValue) -> dict[str, JsonValue]:
