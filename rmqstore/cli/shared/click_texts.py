@@ -67,8 +67,8 @@ def message_of(error: click.ClickException) -> str:
         return _missing(error.param.param_type_name, error.param.get_error_hint(error.ctx), message)
     if isinstance(error, click.NoSuchOption) and error.possibilities:
         names = joined(map(repr, error.possibilities))
-        return Text("{message}. Did you mean {names}?", message=error.message.removesuffix("."), names=names)
-    return message.removesuffix(".")
+        return Text("{message}. Did you mean {names}?", message=_without_stop(error.message), names=names)
+    return _without_stop(message)
 
 
 def _missing(kind: str, name: str, message: str) -> str:
@@ -83,8 +83,12 @@ def _missing(kind: str, name: str, message: str) -> str:
     return Text("{missing}. Choose from: {names}", missing=missing, names=names)
 
 
+def _without_stop(message: str) -> str:
+    return message[:-1] if message.endswith(".") else message  # removesuffix() would make a plain str of a Text
+
+
 def _text(template: str) -> Text:
-    return _ClickText(template.removesuffix("."))
+    return _ClickText(_without_stop(template))
 
 
 def _kind(value: object) -> object:
