@@ -2,36 +2,30 @@
 
 from __future__ import annotations
 
-import pytest
-
-from rmqstore.checks.problems.problem import Area, Extent, Problem, Severity
+from rmqstore.checks.problems.problem import Area, Extent, Severity
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
 
-ROWS = pytest.mark.parametrize("row", PROBLEMS.values(), ids=lambda row: row.code)
+
+def test_an_unsafe_repair_has_one_reason_for_asking() -> None:
+    for row in PROBLEMS.values():
+        unsafe = row.remedy == "recover" and not row.safe
+        reasons = [bool(row.asked), row.option != "", row.needs_operator is not None]
+        assert sum(reasons) == 1 if unsafe else not row.asked and not row.option, row.code
 
 
-@ROWS
-def test_an_unsafe_repair_has_one_reason_for_asking(row: Problem) -> None:
-    unsafe = row.remedy == "recover" and not row.safe
-    reasons = [bool(row.asked), row.option != "", row.needs_operator is not None]
-    assert sum(reasons) == 1 if unsafe else not row.asked and not row.option
+def test_a_problem_without_a_repair_has_advice_for_the_operator() -> None:
+    for row in PROBLEMS.values():
+        if row.remedy is None and row.severity > Severity.NOTE:
+            assert row.needs_operator is not None, row.code
+            assert row.needs_operator.why and row.needs_operator.do, row.code
 
 
-@ROWS
-def test_a_problem_without_a_repair_has_advice_for_the_operator(row: Problem) -> None:
-    if row.remedy is None and row.severity > Severity.NOTE:
-        assert row.needs_operator is not None
-        assert row.needs_operator.why
-        assert row.needs_operator.do
-
-
-@ROWS
-def test_only_problems_of_a_log_damage_it(row: Problem) -> None:
-    if row.damages_log or row.extent is not Extent.NOTHING or row.renames_only:
-        assert row.of_log
-        assert row.severity is Severity.ERROR
-    assert not (row.damages_log and row.renames_only)
+def test_only_problems_of_a_log_damage_it() -> None:
+    for row in PROBLEMS.values():
+        if row.damages_log or row.extent is not Extent.NOTHING or row.renames_only:
+            assert row.of_log and row.severity is Severity.ERROR, row.code
+        assert not (row.damages_log and row.renames_only), row.code
 
 
 def test_ranks_of_problems_that_explain_others() -> None:
