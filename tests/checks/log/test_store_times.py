@@ -11,7 +11,7 @@ from tests import damage
 from tests.command import run_json
 from tests.planning import report_of
 from tests.repair.salvaging import Row, rows
-from tests.stores import BROKER_STORES, copy_store, unpack
+from tests.stores import copy_store
 
 CODE = "CL-STORE-TIME"
 
@@ -38,12 +38,6 @@ def test_a_flipped_bit_is_found_at_every_place(name: str, bit: int, tmp_path: Pa
         _flip(row, bit)
     offsets = sorted({row.offset - row.body_offset for row in hit})
     assert _found(store) == offsets
-
-
-@pytest.mark.quick_rows(5)
-@pytest.mark.parametrize("name", BROKER_STORES)
-def test_no_store_of_a_broker_has_one(name: str) -> None:
-    assert _found(unpack(name)) == []
 
 
 @pytest.mark.quick_rows(5)
