@@ -56,7 +56,9 @@ def test_complete_files_are_moved(tmp_path: Path) -> None:
         ("5.4.0-clean", ("NEW",), 2),
     ],
 )
-def test_what_is_refused(name: str, words: tuple[str, ...], code: int, tmp_path: Path) -> None:
+def test_seed_refuses_wrong_options_and_changes_nothing(
+    name: str, words: tuple[str, ...], code: int, tmp_path: Path
+) -> None:
     store = copy_store(name, tmp_path)
     places = [word.replace("STORE", str(store)).replace("NEW", str(tmp_path / "new")) for word in words]
     with assert_untouched(store):

@@ -60,7 +60,9 @@ def test_the_log_of_a_snapshot_has_the_messages_of_the_store(name: str, reposito
     ],
     ids=lambda words: " ".join(words[:3]),
 )
-def test_what_follows_from_the_log_is_as_in_the_store(words: tuple[str, ...], name: str, repository: Path) -> None:
+def test_queues_and_index_of_a_snapshot_equal_those_of_its_store(
+    words: tuple[str, ...], name: str, repository: Path
+) -> None:
     """Queues and index are derived from the log; nothing is written into the repository."""
     command, *more = words
     snapshot, store = f"{repository}::{name}", unpack(name)
@@ -76,9 +78,7 @@ def test_what_follows_from_the_log_is_as_in_the_store(words: tuple[str, ...], na
 @pytest.mark.parametrize(
     "name", ["5.4.0-clean", "5.4.0-killed", "5.4.0-dledger", "5.4.0-dledger-mixed", "5.4.0-rocksdb"]
 )
-def test_verify_says_of_a_snapshot_what_it_says_of_the_restored_store(
-    name: str, repository: Path, tmp_path: Path
-) -> None:
+def test_verify_of_a_snapshot_equals_verify_of_the_restored_store(name: str, repository: Path, tmp_path: Path) -> None:
     run_json("restore", f"{repository}::{name}", str(tmp_path / "new"), exit_code=0)
     restored = run_json("verify", str(tmp_path / "new"), exit_code=0)
     found = run_json("verify", f"{repository}::{name}", exit_code=0)
@@ -210,7 +210,9 @@ def test_both_logs_of_a_mixed_store_heal_it(tmp_path: Path, repository: Path) ->
         ("restore", "REPO/NAME", "OTHER"),
     ],
 )
-def test_what_is_in_a_repository_is_no_store(words: tuple[str, ...], repository: Path, tmp_path: Path) -> None:
+def test_a_directory_of_a_repository_is_refused_as_a_store(
+    words: tuple[str, ...], repository: Path, tmp_path: Path
+) -> None:
     name, store = "5.4.0-clean", copy_store("5.4.0-clean", tmp_path)
     places = {"REPO": str(repository), "NAME": name, "STORE": str(store), "OTHER": str(tmp_path / "other")}
     pattern = "|".join(places)

@@ -160,9 +160,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
 
 
 @pytest.mark.parametrize("lost", [9, 0])
-def test_copy_that_took_the_place_of_another_file_is_no_reason_to_leave_the_right_one(
-    lost: int, store_copy: Copy
-) -> None:
+def test_a_file_is_renamed_although_a_copy_of_it_took_the_place_of_another_file(lost: int, store_copy: Copy) -> None:
     store = store_copy("4.9.7-killed")
     log = store / "commitlog"
     shutil.copy(log / name(3), log / name(lost))

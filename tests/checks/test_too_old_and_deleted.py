@@ -61,7 +61,7 @@ def verified_again(name: str) -> dict[str, Any]:
     return dict(json.loads(command.run("verify", str(unpack(name)), "--json").stdout))
 
 
-def test_a_version_without_a_start_that_loses_messages_is_not_said_to_lose_them_by_a_format() -> None:
+def test_an_unknown_format_is_not_called_the_cause_of_a_loss_if_nothing_is_lost() -> None:
     verdict = verified(unpack("5.5.1-rocksdb"), "--broker", "4.9.7", exit_code=1)["verdict"]
     assert verdict.startswith(
         "RocketMQ 4.9.7 would start and lose nothing, but it cannot read consume queues in RocksDB"

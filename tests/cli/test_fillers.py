@@ -45,7 +45,7 @@ def rows(*words: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.quick_rows(1)
-def test_dump_shows_what_is_a_filler(lost_two: tuple[Path, list[Record]]) -> None:
+def test_dump_marks_fillers(lost_two: tuple[Path, list[Record]]) -> None:
     store, lost = lost_two
     dumped = rows("dump", str(store), "--format", "ndjson")
     assert [row["offset"] for row in dumped if row["filler"]] == [r.position for r in lost]

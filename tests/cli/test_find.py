@@ -164,7 +164,7 @@ def test_a_unique_id_is_found_by_its_time_without_an_index(name: str, tmp_path: 
     assert record.position in offsets(answer)
 
 
-def test_what_is_in_no_index_is_looked_for_in_the_log_which_is_said() -> None:
+def test_find_reads_the_log_for_messages_in_no_index_and_says_so() -> None:
     result = run("find", str(unpack(STORE)), "no-such-key")
     assert result.exit_code == 1
     assert "reading the log" in result.stderr
@@ -204,7 +204,7 @@ def test_each_of_several_texts_is_answered() -> None:
     assert sorted(first) == ["no-such-key", "ord11_42", "tx11_0"]
 
 
-def test_each_message_is_told_once_in_the_order_of_time() -> None:
+def test_find_shows_each_message_once_in_the_order_of_time() -> None:
     lines = run("find", str(unpack(STORE)), "ord11_42", "--utc").stdout.splitlines()
     words = [line[2:15].strip() for line in lines[1:] if line[2:3].strip()]
     assert words == ["sent", "stored", "delayed", "retried", "record", "queue entry", "index", "consumers"]
@@ -319,7 +319,7 @@ def test_retries_and_dead_letters_lead_back_to_their_original() -> None:
     assert ("original", origin.position) in [(row["relation"], row["offset"]) for row in message["related"]]
 
 
-def test_groups_that_consumed_the_message_are_told_by_their_offsets() -> None:
+def test_find_lists_the_offset_of_each_group_that_consumed_the_message() -> None:
     store = unpack(STORE)
     text = (store / "config" / "consumerOffset.json").read_text()
     message = found(store, "ord11_42")["messages"][0]
@@ -356,7 +356,7 @@ def test_every_message_of_a_sound_store_has_its_queue_entry_and_index(name: str)
         assert message["index"]["state"] == "present"
 
 
-def test_missing_and_wrong_queue_entries_are_told(store: Path) -> None:
+def test_find_names_missing_and_wrong_queue_entries(store: Path) -> None:
     record = next(r for r in find_records(store) if (r.topic, r.queue_offset) == ("Order_11", 5))
     path = next((store / "consumequeue" / "Order_11" / str(record.queue_id)).iterdir())
     zero(path, 5 * 20, 20)
@@ -408,14 +408,14 @@ def test_wrong_usage() -> None:
         assert text in result.stderr
 
 
-def test_the_limit_is_told() -> None:
+def test_find_says_that_the_limit_cut_the_list() -> None:
     result = run("find", str(unpack(STORE)), "--grep", "TAGS=", "--limit", "3", "--json")
     answer = json.loads(result.stdout)
     assert (len(answer["messages"]), answer["more"]) == (3, True)
     assert "only the first 3 messages" in result.stderr
 
 
-def test_of_a_part_of_a_store_nothing_is_said_that_only_the_whole_tells() -> None:
+def test_find_in_a_part_of_a_store_says_nothing_that_needs_the_whole_store() -> None:
     store = unpack(STORE)
     message = found(store / "commitlog", "ord11_42")["messages"][0]
     assert message["record"] == "sound"

@@ -156,7 +156,7 @@ def test_several_messages_are_listed(tmp_path: Path) -> None:
     assert answer["message"] == answer["messages"][0]
 
 
-def test_what_is_at_a_place_without_a_message_is_told() -> None:
+def test_get_says_what_is_at_an_offset_without_a_message() -> None:
     store = str(unpack("5.4.0-clean"))
     for where, words in (
         ("65600", "it is inside the record at 65,536 (6,622 bytes, Order_11)"),

@@ -64,7 +64,7 @@ def test_a_page_of_zeros_over_several_dledger_entries_is_not_one_message(tmp_pat
     assert loss["messages"] == 4
 
 
-def test_headline_does_not_say_that_nothing_is_lost_over_a_tail_that_may_have_been_a_message(store: Path) -> None:
+def test_headline_does_not_promise_that_nothing_is_lost_if_the_tail_may_be_a_message(store: Path) -> None:
     *_, last = read_folder(store / "commitlog")
     file = sorted((store / "commitlog").iterdir())[-1]
     flip(file, last.position - int(file.name) + 4, 6)  # the magic
@@ -141,7 +141,7 @@ def test_headline_begins_with_the_version_that_wrote_the_store_if_it_would_not_s
     assert "(may have written this store) would not start" in run("verify", "-q", str(store)).stdout
 
 
-def test_headline_names_no_older_version_if_the_newest_that_may_have_written_the_store_behaves_alike(
+def test_headline_names_only_the_newest_of_versions_that_behave_alike(
     tmp_path: Path,
 ) -> None:
     """4.9.2 starts, with the shorter file left out; 5.1.1 and 5.4.0 do not start."""

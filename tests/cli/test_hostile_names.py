@@ -121,7 +121,9 @@ def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store_copy: 
 
 @pytest.mark.parametrize("what", ["-c", "--plan", "--against"])
 @pytest.mark.parametrize("path", ["/dev/zero", "FIFO"])
-def test_what_is_no_file_is_not_read_for_ever(what: str, path: str, store_copy: Copy, tmp_path: Path) -> None:
+def test_a_device_or_a_pipe_in_place_of_a_file_is_refused_at_once(
+    what: str, path: str, store_copy: Copy, tmp_path: Path
+) -> None:
     store = store_copy("5.4.0-clean")
     os.mkfifo(tmp_path / "fifo")
     path = path.replace("FIFO", str(tmp_path / "fifo"))

@@ -115,7 +115,7 @@ def test_after_an_undo_nothing_is_in_effect(store: Path, tmp_path: Path) -> None
     assert f"rmqstore recover {store}" in text and "rmqstore undo" not in text.partition("What to do now")[2][:400]
 
 
-def test_a_partly_applied_repair_is_told_to_be_finished(store: Path, tmp_path: Path) -> None:
+def test_the_page_says_how_to_finish_a_partly_applied_repair(store: Path, tmp_path: Path) -> None:
     plan_file = tmp_path / "plan.json"
     assert run("recover", str(store), "--plan-out", str(plan_file)).exit_code == 1
     plan = plan_from_json(plan_file.read_bytes(), store=store, roots=[store / "commitlog"])

@@ -77,7 +77,7 @@ def test_export_with_iso_times_is_not_imported_with_other_times(tmp_path: Path) 
         assert not (tmp_path / "new").exists()
 
 
-def test_what_is_left_of_a_body_is_in_the_list(tmp_path: Path) -> None:
+def test_lost_lists_the_bytes_of_a_damaged_body_if_asked(tmp_path: Path) -> None:
     store = broken(tmp_path)
     saved = tmp_path / "bodies"
     listed = ("lost", str(store), "--format", "csv", "--iso")

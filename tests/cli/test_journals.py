@@ -69,7 +69,7 @@ def test_undo_last_goes_back_step_by_step(store: Path) -> None:
     assert run("undo", str(store / ".rmqstore" / names[0]), "--last").exit_code == 2
 
 
-def test_pruning_prints_first_and_removes_what_is_undone(store: Path) -> None:
+def test_prune_prints_first_and_removes_undone_journals(store: Path) -> None:
     names = repaired(store, FIRST, SECOND)
     assert run("undo", str(store), "--last").exit_code == 0
     result = run("journals", str(store), "--prune")

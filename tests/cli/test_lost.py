@@ -148,7 +148,7 @@ def test_keys_are_matched_by_the_record_and_by_the_hashes_of_the_index(tmp_path:
     assert lost(store, "--keys", str(wanted), exit_code=0)["messages"] == []
 
 
-def test_what_is_left_of_bodies_is_saved_when_asked_for(tmp_path: Path) -> None:
+def test_lost_saves_the_bytes_of_damaged_bodies_if_asked(tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path)
     first, second, _ = damaged(store)
     path, at = file_of(store, first)
@@ -193,7 +193,7 @@ def test_the_table_fits_the_terminal(width: str, tmp_path: Path, monkeypatch: py
     assert "Lost to damage: 2 messages; 1 body left" in result.stdout
 
 
-def test_who_has_consumed_it_is_told(store: Path) -> None:
+def test_lost_names_the_groups_that_consumed_a_message(store: Path) -> None:
     first, *_ = damaged(store)
     table = {f"{first.topic}@CG_old": {str(first.queue_id): first.queue_offset + 1}, f"{first.topic}@CG_new": {"0": 0}}
     (store / "config" / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))
@@ -238,7 +238,7 @@ def test_wrong_usage(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path)
 
 
-def test_a_part_of_a_store_does_not_tell_what_is_lost() -> None:
+def test_lost_needs_the_whole_store() -> None:
     assert run("lost", str(unpack(STORE) / "commitlog")).exit_code == 3
 
 

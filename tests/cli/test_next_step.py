@@ -162,7 +162,7 @@ def test_a_refused_rebuild_says_what_can_be_rebuilt() -> None:
 
 
 @pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000327680", "../5.4.0-clean/commitlog"])
-def test_what_is_wrong_with_a_part_is_cured_in_the_whole(
+def test_verify_of_a_part_recommends_recover_of_the_whole_store(
     part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = copy_store("5.4.0-clean", tmp_path)

@@ -55,7 +55,7 @@ def test_time_is_epoch_iso_a_day_or_before_now(text: str, ms: int) -> None:
 @pytest.mark.parametrize(
     "text", ["", "soon", "-2", "-h", "2025-13-01", "12:00", "20251121", "176371200000", "17637120000", "today at noon"]
 )
-def test_what_is_not_a_time_or_has_two_meanings_is_refused(text: str) -> None:
+def test_invalid_and_ambiguous_times_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_time(text, NOW)
 
@@ -104,7 +104,7 @@ def test_offset_may_have_the_separators_that_tables_show(text: str, offset: int)
 
 
 @pytest.mark.parametrize("text", ["-1", "1,2", "1,,000", "x", "", "1.000"])
-def test_what_is_not_an_offset_is_refused(text: str) -> None:
+def test_invalid_offsets_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Offset().convert(text, None, None)
 
@@ -118,7 +118,7 @@ def test_a_size_has_a_unit_of_1024(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "M", "-1", "1 x"])
-def test_what_is_no_size_is_refused(text: str) -> None:
+def test_invalid_sizes_are_refused(text: str) -> None:
     with pytest.raises(ValueError):
         parse_size(text)
 

@@ -20,7 +20,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_the_file_gives_defaults_the_environment_goes_before_it_and_what_is_typed_before_both(
+def test_typed_options_go_before_the_environment_and_that_before_the_settings_file(
     settings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = str(unpack("5.4.0-clean"))

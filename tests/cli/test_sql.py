@@ -285,7 +285,7 @@ def test_formats(tmp_path: Path) -> None:
     assert "lies inside the store" in refused(str(copy), query, "-o", str(copy / "x.csv"))
 
 
-def test_what_is_in_a_rocksdb_is_not_reported_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_in_a_rocksdb_that_cannot_be_read_are_not_reported_as_empty(monkeypatch: pytest.MonkeyPatch) -> None:
     without_extra(monkeypatch)
     result = run("sql", str(unpack("5.4.0-rocksdb")), "select count(*) n from consumequeue", "--format", "ndjson")
     assert result.exit_code == 4

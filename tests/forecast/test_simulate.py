@@ -204,7 +204,7 @@ def test_redispatched_units_are_counted_by_topic(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["5.1.4", "5.4.0"])
-def test_in_controller_mode_a_slave_dispatches_behind_the_confirm_offset_when_it_gets_a_role(
+def test_in_controller_mode_a_slave_dispatches_after_the_confirm_offset_when_it_gets_a_role(
     version: str, tmp_path: Path
 ) -> None:
     """Observed on 5.1.4: a killed replica was elected, and all messages after the confirm offset got units."""

@@ -128,7 +128,7 @@ _NOTES = ("does not read consumequeue_rocksdb/", "combineCQUseRocksdbForLmq", "D
 
 
 @pytest.mark.parametrize(("name", "version"), PREFLIGHT)
-def test_what_another_version_needs_or_leaves_behind(name: str, version: str) -> None:
+def test_verify_for_another_version_names_what_it_cannot_read_or_needs(name: str, version: str) -> None:
     verdict, note = PREFLIGHT[name, version]
     report: Any = run_json("verify", str(unpack(name)), "--broker", version, exit_code=1 if "cannot" in verdict else 0)
     assert verdict in report["verdict"]

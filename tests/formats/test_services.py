@@ -51,7 +51,7 @@ def test_missing_properties(topic: str, found: dict[str, str], missing: list[str
     st.binary(max_size=3),
     st.booleans(),
 )
-def test_missing_in_a_text_is_what_is_missing_in_its_properties(
+def test_missing_in_text_equals_missing_properties_of_the_parsed_text(
     topic: str, found: dict[str, str], around: bytes, last_separator: bool
 ) -> None:
     text = properties.build_properties(found, last_separator=last_separator)

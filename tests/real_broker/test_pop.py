@@ -83,7 +83,7 @@ def will_be_delivered(store: Path, keys: str) -> bool | None:
     [("5.4.0", LOG, True), ("5.5.1", LOG, False), ("5.4.0", KV, False), ("5.5.1", KV, True)],
     ids=["5.4.0-log-killed", "5.5.1-log-stopped", "5.4.0-kv-stopped", "5.5.1-kv-killed"],
 )
-def test_what_is_delivered_again_after_a_restart(
+def test_messages_not_acknowledged_are_delivered_again_after_a_restart(
     version: str, conf: dict[str, str], killed: bool, tmp_path: Path, whole_broker: Callable[..., WholeBroker]
 ) -> None:
     need_rocksdict()

@@ -179,7 +179,7 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
     "name", ["5.4.0-clean", "5.4.0-killed", "4.9.7-dledger", "5.1.4-dledger-mixed", "5.4.0-rocksdb", "5.5.1-formats"]
 )
 @pytest.mark.quick_rows(6)
-def test_what_is_left_is_what_the_plan_said(name: str, seed: int | None, tmp_path: Path) -> None:
+def test_the_plan_predicts_findings_and_forecast_of_the_result(name: str, seed: int | None, tmp_path: Path) -> None:
     if "rocksdb" in name:
         need_rocksdict()
     root = copy_store(name, tmp_path)

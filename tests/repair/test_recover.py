@@ -40,7 +40,7 @@ def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
     assert (answer["steps"], answer["applied"], answer["loss"]["messages"]) == ([], False, 0)  # type: ignore[index]
 
 
-def test_what_is_cut_is_zero(tmp_path: Path) -> None:
+def test_truncated_bytes_of_log_and_queues_are_zero(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     apply(plan_of(store, options=RecoverOptions(strategy="truncate")))

@@ -131,7 +131,7 @@ def test_queues_behind_the_log_alone_are_left_to_the_broker(tmp_path: Path) -> N
     assert not any(step.path.startswith("consumequeue/") for step in plan_recovery(opened, verified).steps)
 
 
-def test_only_what_is_wanted_of_dledgers_files_is_repaired(tmp_path: Path) -> None:
+def test_only_limits_the_repair_of_dledger_files_to_these_codes(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     for name in ("checkpoint", "currterm"):
         (store / "dledger-n0" / name).write_text("")

@@ -177,7 +177,7 @@ def test_a_record_is_parsed_from_its_bytes() -> None:
 
 
 @pytest.mark.parametrize("dledger", [None, "n0"])
-def test_what_is_put_is_read_again_as_python_values(dledger: str | None, tmp_path: Path) -> None:
+def test_messages_that_were_put_are_read_as_python_values(dledger: str | None, tmp_path: Path) -> None:
     options = rmqstore.StoreOptions(commitlog_file_size=1 << 20, dledger=dledger)
     with rmqstore.open_writable(tmp_path / "new", options, create=True) as new:
         new.put(rmqstore.NewMessage("Order", b"one", tags="paid", keys=["42", "43"], properties={"a": "b"}))

@@ -121,7 +121,7 @@ def test_a_rebuild_gives_units_the_time_that_they_had(store_copy: Copy) -> None:
     assert schedule(store, 1).read_bytes() == before
 
 
-def test_what_is_learned_is_reported(store_copy: Copy) -> None:
+def test_learned_delay_levels_are_reported_if_they_are_not_the_default(store_copy: Copy) -> None:
     store = store_copy("4.9.7-clean")
     assert not delays.note(open_store(store))
     later(store, 1, 1000)

@@ -46,7 +46,7 @@ def test_every_upper_bit_is_found_and_no_lower_one(name: str, field: str, tmp_pa
     assert all(list(f.facts)[-1] == f"{field}_port" for f in found)
 
 
-def test_what_is_cleared_is_what_was_written(tmp_path: Path) -> None:
+def test_cleared_port_bits_give_the_original_bytes(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger", tmp_path)
     row = pick(store, lambda r: r.message.sys_flag & 0x701 == 0x101)
     sound = row.path.read_bytes()
@@ -72,7 +72,7 @@ def test_a_port_under_a_record_crc_that_fits_is_cleared_too(tmp_path: Path) -> N
     assert row.path.read_bytes() == sound
 
 
-def test_what_is_made_of_a_damaged_record_has_ports(store: Path) -> None:
+def test_repaired_records_and_fillers_have_valid_ports(store: Path) -> None:
     """The store has a repaired record, and a filler, which copies its host from the next record."""
     mended, (lost, behind) = pick(store, lambda r: len(r.message.body) > 20, 40), rows(store)[100:102]
     assert (lost.path, lost.stop) == (behind.path, behind.at)

@@ -50,7 +50,7 @@ def test_bytes_after_the_page_are_a_dirty_tail(store: Path) -> None:
 
 @pytest.mark.parametrize("name", ["5.5.1-nommap", "5.5.1-clean", "5.4.0-clean"])
 @pytest.mark.parametrize("field", ["size", "magic", "body_length", "body"])
-def test_a_damaged_last_record_is_never_taken_for_them(tmp_path: Path, name: str, field: str) -> None:
+def test_a_damaged_last_record_is_never_taken_for_remains(tmp_path: Path, name: str, field: str) -> None:
     store = copy_store(name, tmp_path)
     last_of(store).flip(field)
     assert any(code.startswith("CL-") for code in counts(store))

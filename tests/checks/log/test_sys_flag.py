@@ -59,7 +59,7 @@ def test_a_replica_is_not_cut_for_it(store: Path) -> None:
     assert "--strategy salvage" in plan["facts"]["stays"]["CL-SYSFLAG"]["do"]
 
 
-def test_a_flag_under_a_record_crc_is_as_the_broker_wrote_it(tmp_path: Path) -> None:
+def test_a_flag_under_a_record_crc_is_left_to_the_record_crc(tmp_path: Path) -> None:
     store = copy_store("5.4.0-formats", tmp_path)
     row = pick(store, lambda r: r.message.sys_flag & 0x701 == 0x101)
     flip(row, 0)
@@ -68,7 +68,7 @@ def test_a_flag_under_a_record_crc_is_as_the_broker_wrote_it(tmp_path: Path) -> 
     assert counts["CL-RECORD-CRC"] == 1
 
 
-def test_what_nothing_proves_stays() -> None:
+def test_only_a_flag_that_the_body_proves_is_proposed() -> None:
     packed = {kind: compress(kind, b"a body, a body, a body") for kind in Compression}
     assert proved_sys_flag(0x101, b"plain text") is None  # two bits away from a plain body
     assert proved_sys_flag(0x1, b"plain text") == 0

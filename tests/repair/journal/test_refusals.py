@@ -189,7 +189,7 @@ def test_damaged_plan_of_a_journal_is_found_out(store: Path) -> None:
         journal.undo(path)
 
 
-def test_what_is_no_journal_is_not_undone(store: Path) -> None:
+def test_undo_refuses_what_is_not_a_journal(store: Path) -> None:
     for path in (store, store / "commitlog", store / "nothing"):
         with pytest.raises(NotAStore):
             journal.undo(path)

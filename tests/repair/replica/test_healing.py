@@ -109,7 +109,7 @@ def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], No
 
 @pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", PAIRS)
-def test_what_is_left_is_what_the_plan_said(name: str, tmp_path: Path) -> None:
+def test_the_plan_predicts_what_verify_finds_in_the_healed_store(name: str, tmp_path: Path) -> None:
     """Although most of the healed store is not read again."""
     pair = PAIRS[name]
     store = copy_store(pair.store, tmp_path)
@@ -145,7 +145,7 @@ def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:
     assert problem_counts(report_of(store)) == before
 
 
-def test_what_is_damaged_in_both_stays_damaged(tmp_path: Path) -> None:
+def test_a_record_that_is_damaged_in_store_and_replica_stays_damaged(tmp_path: Path) -> None:
     store, backup = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in ("store", "backup"))
     found = rows(store)
     for row in (found[20], found[50]):
@@ -158,7 +158,7 @@ def test_what_is_damaged_in_both_stays_damaged(tmp_path: Path) -> None:
     assert f"no replica has sound bytes for offset {found[50].offset:,}" in " ".join(plan.notes)
 
 
-def test_a_missing_file_comes_back_but_for_what_the_replica_has_damaged(tmp_path: Path) -> None:
+def test_a_missing_file_is_restored_except_records_damaged_in_the_replica(tmp_path: Path) -> None:
     store, backup = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in ("store", "backup"))
     found = rows(store)
     middle = [row for row in found if row.path == sorted({r.path for r in found})[1]]
@@ -174,7 +174,7 @@ def test_a_missing_file_comes_back_but_for_what_the_replica_has_damaged(tmp_path
     assert not problem_counts(report_of(store))
 
 
-def test_two_replicas_help_each_other_out(tmp_path: Path) -> None:
+def test_each_of_two_replicas_gives_the_records_that_the_other_lacks(tmp_path: Path) -> None:
     names = ("store", "first", "second")
     store, first, second = (copy_store("4.9.7-clean", tmp_path, rename=name) for name in names)
     whole, found = log_files(store), rows(store)
@@ -298,7 +298,7 @@ def test_missing_first_files_come_back_with_extend(tmp_path: Path) -> None:
     assert not problem_counts(report_of(store))
 
 
-def test_what_is_before_the_first_file_begins_where_a_file_of_the_store_can(tmp_path: Path) -> None:
+def test_only_whole_files_of_the_store_are_restored_before_its_first_file(tmp_path: Path) -> None:
     store, replica = copy_store("4.9.7-clean", tmp_path / "a"), copy_store("4.9.7-clean", tmp_path / "b")
     size = (store / "commitlog" / f"{0:020}").stat().st_size
     for path in sorted((replica / "commitlog").iterdir()):  # the same log in files of half the size
@@ -474,7 +474,7 @@ def test_a_follower_that_ends_inside_the_damage_is_proved_by_its_term(term: int,
     assert [row.message for row in rows(store)][: last + 1] == [row.message for row in theirs]
 
 
-def test_a_tail_that_the_queues_know_of_comes_back_by_itself(tmp_path: Path) -> None:
+def test_a_lost_tail_that_the_queues_know_is_restored_without_extend(tmp_path: Path) -> None:
     store = copy_store("5.1.4-clean", tmp_path)
     whole, found = log_files(store), rows(store)
     first, last = found[-9], found[-1]

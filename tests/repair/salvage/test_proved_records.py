@@ -64,7 +64,7 @@ def test_the_unit_stays_and_this_is_reported(name: str, words: tuple[str, ...], 
     assert row.message.properties in data, "recover mends the message"
 
 
-def test_what_is_made_from_such_a_message_is_made_from_what_it_was(tmp_path: Path) -> None:
+def test_rebuild_makes_the_unit_of_such_a_message_from_its_original_tags(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path)
     row = flip_tags(store, 5)
     queue = store / "consumequeue" / row.message.topic_text / str(row.message.queue_id)

@@ -93,9 +93,7 @@ def test_a_replica_cuts_its_log_where_a_broker_does(name: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", [-1, -3])
-def test_a_message_with_damaged_header_and_damaged_property_text_is_repaired_at_once(
-    number: int, tmp_path: Path
-) -> None:
+def test_one_repair_mends_a_damaged_header_and_damaged_properties(number: int, tmp_path: Path) -> None:
     store = copy_store("5.1.4-dledger", tmp_path)
     row = rows(store)[number]
     text = row.message.properties
