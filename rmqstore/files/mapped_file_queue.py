@@ -139,17 +139,17 @@ def _vote(files: Sequence[tuple[int, int]], unit: int) -> int | None:
     """Return the size with the most votes from lengths and distances between names; None without a clear winner.
 
     The winner needs two votes (one for a single file), and most start offsets must be multiples of it. Half of them
-    are enough if files of that size would overlap, because then a name must be wrong. Without any distance, most files
-    must have the length: files that were copied without the zeros at their ends have many.
+    are enough if files of that size would overlap, because then a name must be wrong. If no distance has the size, most
+    files must have it as their length: files that were copied without the zeros at their ends have many.
     """
     starts = sorted({start for start, _ in files})
     gaps = [b - a for a, b in itertools.pairwise(starts)]
     votes = Counter(length for start, length in files if length > 0 and length % unit == 0)
     votes.update(gap for gap in gaps if gap % unit == 0)
-    least = min(2, len(files)) if gaps else len(files) // 2 + 1
     for size, times in sorted(votes.items(), key=lambda kv: (kv[1], kv[0]), reverse=True):
         fits = sum(start % size == 0 for start, _ in files)
         overlap = any(gap < size for gap in gaps)
+        least = min(2, len(files)) if size in gaps else len(files) // 2 + 1
         if times >= least and fits and fits * 2 > len(files) - overlap:
             return size
     return None

@@ -88,5 +88,7 @@ def test_queues_that_were_copied_without_their_zeros_state_no_size() -> None:
     name = offset_to_file_name(0)
     cut = [DirEntry(Path(str(queue)) / name, length, 0, False) for queue, length in enumerate((260, 300, 260, 280))]
     assert infer_file_size(cut, 6_000_000, 20) == (6_000_000, "default")
+    second = DirEntry(Path("0") / offset_to_file_name(1_000), 20, 0, False)
+    assert infer_file_size([*cut, second], 6_000_000, 20) == (1_000, "names")
     whole = [DirEntry(Path(str(queue)) / name, 1_000, 0, False) for queue in range(4, 10)]
     assert infer_file_size([*cut, *whole], 6_000_000, 20) == (1_000, "files")

@@ -72,6 +72,7 @@ DISAGREED = (
 """Seeds with which the tool and the real broker once disagreed."""
 DISAGREED_BY_HAND = (
     ("5.1.4-clean", 3753113900),
+    ("5.1.4-formats", 2230433741),
     ("5.4.0-dledger-killed", 4172763284),
     ("5.4.0-killed", 717305338),
     ("5.4.0-pop", 4224349890),
