@@ -285,14 +285,15 @@ def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
 _TAILS = {codes.CL_DIRTY_TAIL, codes.DL_DIRTY_TAIL}
 THOROUGH_BELOW = 256 << 20  # bytes of log up to which the forecast parses every record
 _PULL = 32  # messages: the default pullBatchSize of consumers
-_MANY_QUEUES = 1000  # a start recovers each of them
+_MANY_QUEUES = 1000  # a start recovers each of them; more would not fit into the files that are remembered
 
 
 def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
     """Add the forecast and the verdict to the report of a whole store; `store` has the present names of all files."""
     report, misplaced = verified.report, verified.misplaced
     note = delay_levels.note(store)  # of this object, whose levels are known
-    if options.ranges and not report.live:
+    many_queues = len(verified.logs.queues) > _MANY_QUEUES
+    if options.ranges and not (report.live or many_queues):
         store = store.remembering()
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None else None
@@ -312,7 +313,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.delivers_all = answer.left.is_nothing(forecast) and not answer.newer
     if options.ranges:
         rereads = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
-        narrow = rereads or len(verified.logs.queues) > _MANY_QUEUES
+        narrow = rereads or many_queues
 
         def row_of(version: str) -> VersionRange:
             if version == forecast.version:
