@@ -127,9 +127,9 @@ def run(
     return Ran(seconds, used.ru_utime + used.ru_stime, code, last_line(stdout), last_line(errors), peak)
 
 
-def last_line(path: Path, most: int = 1 << 16) -> str:
-    """Return the last non-empty line of a file, reading only its last `most` bytes."""
+def last_line(path: Path) -> str:
+    """Return the last non-empty line of a file, which has at most 64 KiB."""
     with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - most))
+        file.seek(max(0, path.stat().st_size - (1 << 16)))
         lines = file.read().decode("utf-8", "replace").strip().splitlines()
     return lines[-1] if lines else ""

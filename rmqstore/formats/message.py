@@ -267,21 +267,20 @@ def host_bytes(text: str) -> bytes:
     return ipaddress.ip_address(host.strip("[]")).packed + int(port).to_bytes(4, "big", signed=True)
 
 
-def parse_message(data: Buffer, at: int = 0, available: int | None = None) -> tuple[Message | None, Fault]:
+def parse_message(data: Buffer, at: int = 0) -> tuple[Message | None, Fault]:
     """Parse the record at `at`; it is returned if its parts lie within the data and add up to TOTALSIZE.
 
-    Checks magic, size and lengths, in this order; `check_message` checks PHYSICALOFFSET and the CRC. `available` is
-    the space for the record in bytes, by default up to the end of the data.
+    Checks magic, size and lengths, in this order; `check_message` checks PHYSICALOFFSET and the CRC.
     """
     view = memoryview(data)
-    left = len(view) - at if available is None else min(available, len(view) - at)
+    left = len(view) - at
     if left < BLANK_SIZE:
         return None, Fault.SHORT
     size = int.from_bytes(view[at : at + 4], "big", signed=True)
     magic = int.from_bytes(view[at + 4 : at + 8], "big", signed=True)
     if magic not in (MAGIC_V1, MAGIC_V2):
         return None, Fault.MAGIC
-    if size < MIN_SIZE or size > left or left < HEAD.size:
+    if not MIN_SIZE <= size <= left:
         return None, Fault.SIZE
     try:
         values = MESSAGE.parse(view, at, size)
