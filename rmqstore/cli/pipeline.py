@@ -175,7 +175,7 @@ def _run(
         if job == "crosscheck" and target:
             from rmqstore.spark.views import crosscheck_rows
 
-            crosscheck_rows(spark, stores, config=where["config"]).write.parquet(target)
+            crosscheck_rows(spark, stores, config=where["config"], split_size=split).write.parquet(target)
         return result
     if job == "du":
         topics = frozenset(asked.topics)

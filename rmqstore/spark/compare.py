@@ -23,7 +23,6 @@ from rmqstore.errors import RmqStoreError, UsageError, reason
 from rmqstore.repair.replica.heal import find_offers
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.dispatch import QueueTable
-from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, each_whole, finish, lost_store, spark_mapper
@@ -31,7 +30,7 @@ from rmqstore.spark.sources import Pieces, Reader, Source, plan_messages
 from rmqstore.spark.views import load
 from rmqstore.texts import Text
 from rmqstore.views.compare import Comparison, LogRows, RecordRows, Unequal, comparison, rows_of
-from rmqstore.views.stores import Piece, StoreRef, first_border, store_refs
+from rmqstore.views.stores import Piece, StoreRef, runs_of, store_refs
 from rmqstore.views.tables import ReadOptions, merged
 
 _NUMBERS = ("start", "size", "whole", "queue_offset", "content", "time", "index", "term")
@@ -51,8 +50,8 @@ class RowReader(Reader):
         options = ReadOptions(skip_unreadable=self.skip)
         return [Pieces(group) for group in plan_messages(self.settings, options, "messages")]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return merged(read_rows(getattr(partition, "pieces", ())))
+    def batches(self, partition: Pieces) -> Iterator[Any]:
+        return merged(read_rows(partition.pieces))
 
 
 class RowSource(Source):
@@ -68,17 +67,7 @@ def read_rows(pieces: Iterable[Piece]) -> Iterator[Any]:
     schema = row_schema()
     table = QueueTable()
     for piece in pieces:
-        start = first_border(piece)
-        if start is None:
-            continue
-        for run in scan_file(
-            piece.file,
-            start=start,
-            stop=piece.stop,
-            body_offset=piece.body_offset,
-            exact=True,
-            options=ScanOptions(chunk=4 << 20),
-        ):
+        for run in runs_of(piece, ScanOptions(chunk=4 << 20)):
             if run.kind is not Kind.RECORDS or run.columns is None:
                 continue
             rows = rows_of(run.columns, table)
@@ -112,13 +101,14 @@ def compare(
     if not others:
         raise UsageError(Text("compare needs at least two stores"))
     spark.dataSource.register(RowSource)
-    left, frame = _side(spark, first, progress, split_size)
+    side = partial(_side, spark, config=config, progress=progress, split_size=split_size)
+    left, frame = side(first)
     frame = frame.persist()
     stores, codes = [], []
     damaged = {first} if _is_damaged(left) else set()
     for ref in others:
         try:
-            right, other = _side(spark, ref, progress, split_size)
+            right, other = side(ref)
             with Watch(spark, progress):
                 found = _compared(left, frame, right, other.persist())
         except (RmqStoreError, OSError) as e:
@@ -155,16 +145,18 @@ def _offers(ref: StoreRef, stores: Sequence[StoreRef]) -> tuple[dict[str, Any], 
     return {"store": ref.label, "places": found.places, "replicas": offers, "refused": found.refused}, 0
 
 
-def _side(spark: Any, ref: StoreRef, progress: Progress | None, split_size: int | None) -> tuple[LogRows, Any]:
+def _side(
+    spark: Any, ref: StoreRef, *, config: Path | None, progress: Progress | None, split_size: int | None
+) -> tuple[LogRows, Any]:
     """Return a store's log summary, and its rows up to the last good record of each log."""
     from pyspark.sql import functions as f
 
     logs = LogRows(ref.open(), QueueTable(), jobs=1, mapper=spark_mapper(spark, progress))
-    options = {"splitSize": str(split_size)} if split_size else {}
+    rows = load(spark, "rows", {ref.label: str(ref.path)}, config=config, splitSize=split_size)
     inside = f.lit(False)
     for result in logs.results:
         inside = inside | ((f.col("start") >= result.queue.start) & (f.col("start") < result.wrote))
-    return logs, load(spark, "rows", {ref.label: str(ref.path)}, **options).where(inside).drop("store")
+    return logs, rows.where(inside).drop("store")
 
 
 def _compared(left: LogRows, a: Any, right: LogRows, b: Any) -> Comparison:

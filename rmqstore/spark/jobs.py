@@ -171,10 +171,17 @@ def store_around(output: str | Path, refs: list[StoreRef]) -> StoreRef | None:
     return None
 
 
-def split_by_size(
-    refs: list[StoreRef], whole_below: int
-) -> tuple[list[tuple[StoreRef, int]], list[StoreRef], list[Any]]:
-    """Return small stores with their log bytes, stores to be split, and entries of stores that could not be opened."""
+Answer = tuple[dict[str, Any], int]
+"""The result entry of a store, and an exit code."""
+
+
+def _each(
+    spark: Any, refs: list[StoreRef], function: Callable[..., Answer], progress: Progress | None, tasks: Tasks
+) -> tuple[list[dict[str, Any]], list[int]]:
+    """Run a function on every store; return the entries of all stores in order, and the exit codes.
+
+    `function(store)` runs on executors; for a store that is split, `function(store, mapper=…)` runs here.
+    """
     small, big, lost = [], [], []
     for ref in refs:
         try:
@@ -182,19 +189,23 @@ def split_by_size(
         except (RmqStoreError, OSError) as e:
             lost.append(lost_store(ref, e))
             continue
-        if size <= whole_below:
+        if size <= tasks.whole_below:
             small.append((ref, size))
         else:
             big.append(ref)
-    return small, big, lost
+    answers = each_whole(spark, small, function, tasks.task_bytes)
+    answers += [function(ref, mapper=spark_mapper(spark, progress, tasks.task_bytes)) for ref in big]
+    order = {ref.label: i for i, ref in enumerate(refs)}
+    stores = sorted([*(entry for entry, _ in answers), *lost], key=lambda store: order[store["store"]])
+    return stores, [code for _, code in answers]
 
 
 def each_whole(
     spark: Any,
     small: list[tuple[StoreRef, int]],
-    function: Callable[[StoreRef], tuple[dict[str, Any], int]],
+    function: Callable[[StoreRef], Answer],
     task_bytes: int = TASK_BYTES,
-) -> list[tuple[dict[str, Any], int]]:
+) -> list[Answer]:
     """Run a function on every small store, several stores per task; return (answer, exit code) of each."""
     if not small:
         return []
@@ -203,7 +214,7 @@ def each_whole(
         [ref for ref, _ in small[a:b]] for a, b in spread(costs, max(1, -(-sum(costs) // (task_bytes + FILE_COST))))
     ]
     context = spark.sparkContext
-    answers: list[list[tuple[dict[str, Any], int]]] = (
+    answers: list[list[Answer]] = (
         context.parallelize(groups, len(groups)).map(lambda refs: [function(ref) for ref in refs]).collect()
     )
     return [one for group in answers for one in group]
@@ -212,7 +223,7 @@ def each_whole(
 # --- verify ----------------------------------------------------------------------------------------------------------
 
 
-def _verified(ref: StoreRef, options: VerifyOptions, mapper: Any = None) -> tuple[dict[str, Any], int]:
+def _verified(ref: StoreRef, options: VerifyOptions, mapper: Mapper | None = None) -> Answer:
     try:
         report = examine_named(ref.open(FOR_VERIFY), options, mapper)[1].report
     except (RmqStoreError, OSError) as e:
@@ -246,17 +257,8 @@ def _verify(
 ) -> JobResult:
     started = time.monotonic()
     options = replace(options, jobs=1, progress=None, sink=None)
-    small, big, lost = split_by_size(refs, tasks.whole_below)
-    answers = each_whole(spark, small, partial(_verified, options=options), tasks.task_bytes)
-    for ref in big:
-        answers.append(_verified(ref, options, spark_mapper(spark, progress, tasks.task_bytes)))
-    stores = _in_order([*(a for a, _ in answers), *lost], refs)
-    return finish(JobResult(job, stores), started, (code for _, code in answers))
-
-
-def _in_order(stores: list[dict[str, Any]], refs: list[StoreRef]) -> list[dict[str, Any]]:
-    order = {ref.label: i for i, ref in enumerate(refs)}
-    return sorted(stores, key=lambda store: order[store["store"]])
+    stores, codes = _each(spark, refs, partial(_verified, options=options), progress, tasks)
+    return finish(JobResult(job, stores), started, codes)
 
 
 def crosscheck(
@@ -314,9 +316,7 @@ def findings_frame(spark: Any, result: JobResult) -> Any:
 # --- du --------------------------------------------------------------------------------------------------------------
 
 
-def _used(
-    ref: StoreRef, selection: Any, mapper: Any = None, split_size: int | None = None
-) -> tuple[dict[str, Any], int]:
+def _used(ref: StoreRef, selection: Any, mapper: Mapper | None = None, split_size: int | None = None) -> Answer:
     from rmqstore.scan.workers import SPLIT_SIZE, Workers
     from rmqstore.views.dump.messages import Skipped
     from rmqstore.views.usage import usage
@@ -361,15 +361,9 @@ def du(
 
     started = time.monotonic()
     refs = store_refs(paths, config)
-    tasks = tasks or Tasks()
-    wanted = selection or Selection(fillers=False)
-    small, big, lost = split_by_size(refs, tasks.whole_below)
-    answers = each_whole(spark, small, partial(_used, selection=wanted), tasks.task_bytes)
-    for ref in big:
-        answers.append(_used(ref, wanted, spark_mapper(spark, progress, tasks.task_bytes), split_size))
-    stores = _in_order([*(a for a, _ in answers), *lost], refs)
-    result = JobResult("du", stores, more={"total": _total(stores)})
-    return finish(result, started, (code for _, code in answers))
+    count = partial(_used, selection=selection or Selection(fillers=False), split_size=split_size)
+    stores, codes = _each(spark, refs, count, progress, tasks or Tasks())
+    return finish(JobResult("du", stores, more={"total": _total(stores)}), started, codes)
 
 
 def _total(stores: list[dict[str, Any]]) -> dict[str, Any]:

@@ -179,9 +179,7 @@ def _write(
 
     spark.dataSource.register(QueueSink)
     named = {label: str(one.ref.path) for label, one in work.items()}
-    options = {"splitSize": str(split_size)} if split_size else {}
-    options |= {"config": str(config)} if config is not None else {}
-    units = load(spark, "dispatched", named, **options)
+    units = load(spark, "dispatched", named, config=config, splitSize=split_size)
     inside, offset = f.lit(False), f.col("commitlog_offset")
     for label, one in work.items():
         for start, end in one.ends:

@@ -43,7 +43,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.texts import Text
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.stores import Piece, StoreRef, first_border, log_pieces, logs_of, opened, packed, refs_of_options
+from rmqstore.views.stores import Piece, StoreRef, log_pieces, logs_of, opened, packed, refs_of_options, runs_of
 from rmqstore.views.tables import (
     KEPT_FINDINGS,
     MessageOptions,
@@ -63,6 +63,7 @@ from rmqstore.views.tables import (
 )
 
 _TRUE, _FALSE = ("true", "1", "yes", "on"), ("false", "0", "no", "off")
+_BODIES = {"": "", "false": "", "none": "", "true": "plain", "plain": "plain", "raw": "raw"}
 _SCALE = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -164,11 +165,11 @@ def spark_schema(schema: Any) -> Any:
 
 def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
     """Parse how messages are to be read. Errors: UsageError"""
-    body = options.get("body", "false").lower()
-    if body not in ("false", "true", "raw", "plain", "", "none"):
+    body = options.get("body", "").lower()
+    if body not in _BODIES:
         raise UsageError(Text("body={body} must be one of false, raw, plain", body=body))
     message = MessageOptions(
-        body={"true": "plain", "plain": "plain", "raw": "raw"}.get(body, ""),
+        body=_BODIES[body],
         tags=flag(options, "tags", True),
         properties=flag(options, "properties", False),
         entry=entry,
@@ -198,11 +199,22 @@ def skips(options: Mapping[str, str]) -> bool:
 
 
 class Reader(DataSourceReader):  # type: ignore[misc]
-    """Base of the readers: `skip` stores and files that cannot be opened?"""
+    """Base of the readers, which plan `partitions` and read the `batches` of each.
+
+    `skip` stores and files that cannot be opened?
+    """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.settings = dict(settings)
         self.skip = skips(settings)
+
+    def batches(self, partition: Any) -> Iterator[Any]:
+        """Yield the Arrow batches of one partition."""
+        raise NotImplementedError
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        # where a reader has planned no partition, Spark reads one of its own
+        return iter(()) if type(partition) is InputPartition else self.batches(partition)
 
 
 class Source(DataSource):  # type: ignore[misc]
@@ -241,8 +253,7 @@ class CommitLogSource(Source):
         return MessageReader(self.settings(), entry=self.entry, what=self.what)
 
     def streamReader(self, schema: Any) -> Any:
-        settings = self.settings()
-        return GrowingLogReader(settings, message_options(settings, entry=self.entry), self.what)
+        return GrowingLogReader(self.settings(), entry=self.entry, what=self.what)
 
 
 class DLedgerSource(CommitLogSource):
@@ -253,21 +264,27 @@ class DLedgerSource(CommitLogSource):
     what = "dledger"
 
 
-class MessageReader(DataSourceReader):  # type: ignore[misc]
+def _logs_to_read(settings: Mapping[str, str], what: str) -> str:
+    """Return which messages to read; `what` is the default. Errors: UsageError"""
+    chosen = what if what == "dledger" else settings.get("what", what)
+    if chosen not in ("messages", "commitlog", "dledger"):
+        raise UsageError(Text("what={what} must be one of messages, commitlog, dledger", what=chosen))
+    return chosen
+
+
+class MessageReader(Reader):
     """Plans pieces of logs and reads messages."""
 
     def __init__(self, settings: Mapping[str, str], *, entry: bool, what: str) -> None:
-        self.settings = dict(settings)
+        super().__init__(settings)
         self.options = message_options(settings, entry=entry)
-        self.what = what if what == "dledger" else settings.get("what", what)
-        if self.what not in ("messages", "commitlog", "dledger"):
-            raise UsageError(Text("what={what} must be one of messages, commitlog, dledger", what=self.what))
+        self.what = _logs_to_read(settings, what)
 
     def partitions(self) -> list[InputPartition]:
         return [Pieces(group) for group in plan_messages(self.settings, self.options, self.what)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        return read_messages(getattr(partition, "pieces", ()), self.options)
+    def batches(self, partition: Pieces) -> Iterator[Any]:
+        return read_messages(partition.pieces, self.options)
 
 
 def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) -> list[tuple[Piece, ...]]:
@@ -320,11 +337,11 @@ class UnitReader(Reader):
     def _pieces(self, ref: StoreRef, store: Store, size: int) -> Iterator[Piece]:
         return queue_pieces(ref.label, store, self.selection, size, batch_units=self.batch)
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def batches(self, partition: Pieces | OneFile) -> Iterator[Any]:
         if isinstance(partition, OneFile):  # its queues are derived by the process that reads them
             pieces: Iterable[Piece] = self._pieces(partition.ref, partition.ref.open(), _WHOLE)
         else:
-            pieces = getattr(partition, "pieces", ())
+            pieces = partition.pieces
         return read_units(pieces, batch_units=self.batch, skip_unreadable=self.skip)
 
 
@@ -352,9 +369,7 @@ class IndexReader(Reader):
             for path in ([ref.path] if store.files.derives else [entry.path for entry in store.index_files])
         ]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, OneFile):
-            return
+    def batches(self, partition: OneFile) -> Iterator[Any]:
         ref, paths = partition.ref, [partition.path]
         files: Files = LOCAL
         if partition.path == ref.path:
@@ -387,9 +402,7 @@ class FindingsReader(Reader):
     def partitions(self) -> list[InputPartition]:
         return [OneFile(ref, ref.path) for ref, _ in opened(refs_of_options(self.settings), skip=self.skip)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, OneFile):
-            return iter(())
+    def batches(self, partition: OneFile) -> Iterator[Any]:
         return read_findings(partition.ref, quick=self.quick, keep=self.keep)
 
 
@@ -413,10 +426,10 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
     Options: startingOffset (earliest, latest), maxBytesPerTrigger (per log; 0 for no limit), splitSize.
     """
 
-    def __init__(self, settings: Mapping[str, str], options: ReadOptions, what: str) -> None:
+    def __init__(self, settings: Mapping[str, str], *, entry: bool, what: str) -> None:
         self.settings = dict(settings)
-        self.options = options
-        self.what = what if what == "dledger" else settings.get("what", what)
+        self.options = message_options(settings, entry=entry)
+        self.what = _logs_to_read(settings, what)
         self.starting = settings.get("startingoffset", "earliest").lower()
         if self.starting not in ("earliest", "latest"):
             raise UsageError(Text("startingOffset={starting} is neither earliest nor latest", starting=self.starting))
@@ -460,9 +473,9 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
             )
         return [Pieces(group) for group in packed(pieces, size)]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: Pieces) -> Iterator[Any]:
         """Yield the Arrow batches of one partition."""
-        return read_messages(getattr(partition, "pieces", ()), self.options)
+        return read_messages(partition.pieces, self.options)
 
     def commit(self, end: Offsets) -> None:
         """Do nothing: Spark stores the offsets."""
@@ -605,9 +618,7 @@ class DispatchedReader(Reader):
                 out += [StorePieces(ref, batch, group) for group in groups]
         return out
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        if not isinstance(partition, StorePieces):
-            return iter(())
+    def batches(self, partition: StorePieces) -> Iterator[Any]:
         return merged(read_dispatched(partition.ref, partition.batch, partition.pieces, self.options, self.skip))
 
 
@@ -627,12 +638,7 @@ def read_dispatched(
     dispatcher = Redispatch(ref.open(), sink, batch)
     for piece in pieces:
         try:
-            start = first_border(piece)
-            if start is None:
-                continue
-            for run in scan_file(
-                piece.file, start=start, stop=piece.stop, body_offset=piece.body_offset, exact=True, options=options
-            ):
+            for run in runs_of(piece, options):
                 if run.kind is Kind.RECORDS and run.columns is not None:
                     dispatcher.columns(run.columns)
                     yield from sink.take()

@@ -37,7 +37,7 @@ def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
     """Return a DataFrame of a source (`commitlog`, `consumequeue`, …) over many stores.
 
     `stores` is a path, a list of paths and globs, a dict of label to path, or a DataFrame with a column `path` and
-    optionally a column `store` with labels. Errors: UsageError.
+    optionally a column `store` with labels. Options that are None are left out. Errors: UsageError.
     """
     named: dict[str, str] = {}
     if isinstance(stores, dict):
@@ -54,7 +54,8 @@ def load(spark: Any, source: str, stores: Any, **options: Any) -> Any:
         named = {ref.label: str(ref.path) for ref in store_refs(given)}
     reader = spark.read.format(source if source.startswith("rmqstore.") else f"rmqstore.{source}")
     for name, value in options.items():
-        reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
+        if value is not None:
+            reader = reader.option(name, str(value).lower() if isinstance(value, bool) else str(value))
     return reader.option("stores", json.dumps(named)).load()
 
 
@@ -81,13 +82,12 @@ def register_views(
         except (RmqStoreError, OSError) as e:
             lost.append(jobs.lost_store(ref, e))
     named = {ref.label: str(ref.path) for ref in refs}
-    options: dict[str, str] = {"missing": "skip"} | ({"config": str(config)} if config else {})
     for name in names:
         if name in _SOURCES:
-            extra = {"properties": "true", "body": body or "false"} if name in ("messages", "dledger") else {}
-            if name == "messages" and fillers:
-                extra["fillers"] = "true"
-            frame = load(spark, _SOURCES[name], named, **options, **extra)
+            extra: dict[str, Any] = {"properties": True, "body": body} if name in ("messages", "dledger") else {}
+            if name == "messages":
+                extra["fillers"] = fillers
+            frame = load(spark, _SOURCES[name], named, missing="skip", config=config, **extra)
         elif name == "consumer_offsets":
             frame = spark.createDataFrame([row for ref in refs for row in consumer_offsets(ref)], _OFFSETS)
         elif name == "pop":
@@ -130,7 +130,7 @@ _KEY = ("store", "topic", "queue_id", "queue_offset")
 _FIELDS = ("commitlog_offset", "size", "tags_code")
 
 
-def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, split_size: str = "64m") -> Any:
+def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, split_size: int | None = None) -> Any:
     """Return a DataFrame of the units that disagree with the log: store, topic, queue_id, queue_offset, status.
 
     `status` is `missing` (a message without a unit), `dangling` (a unit without a message, except for expired
@@ -148,7 +148,7 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
         except (RmqStoreError, OSError):
             continue
         starts.append((ref.label, min((queue.start for _, queue, _ in logs), default=0)))
-    options = {"missing": "skip", "splitSize": split_size} | ({"config": str(config)} if config else {})
+    options = {"missing": "skip", "splitSize": split_size or jobs.TASK_BYTES, "config": config}
     log = load(spark, "dispatched", named, **options).where("batch_size is null")
     unit = load(spark, "consumequeue", named, **options)
     left = log.select(*_KEY, *(f.col(c).alias(f"log_{c}") for c in _FIELDS))

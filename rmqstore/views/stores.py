@@ -23,6 +23,7 @@ from rmqstore.files.store import Store
 from rmqstore.scan.columns import NOTHING, Repaired
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.resync import resync
+from rmqstore.scan.tiling import Run
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import plan_splits
 from rmqstore.texts import Text
@@ -234,6 +235,15 @@ def first_border(piece: Piece) -> int | None:
     for run in scan_file(file, start=at, stop=piece.start, body_offset=piece.body_offset, exact=True, options=_NO_CRC):
         at = run.stop - file.start
     return at if at < piece.stop else None
+
+
+def runs_of(piece: Piece, options: ScanOptions) -> Iterator[Run]:
+    """Yield the runs that a piece owns. Errors: OSError if the file cannot be opened."""
+    start = first_border(piece)
+    if start is not None:
+        yield from scan_file(
+            piece.file, start=start, stop=piece.stop, body_offset=piece.body_offset, exact=True, options=options
+        )
 
 
 def spread(items: Sequence[int], parts: int) -> list[tuple[int, int]]:

@@ -37,7 +37,6 @@ from rmqstore.messages.schema import COLUMNS
 from rmqstore.scan.columns import Columns, filler_mask, mended_mask
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties import read_texts
-from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.units import file_chunks
 from rmqstore.scan.window import ScanOptions
@@ -46,7 +45,7 @@ from rmqstore.views.dump.batches import batch_length
 from rmqstore.views.dump.messages import wanted_records
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.units import index_units
-from rmqstore.views.stores import Piece, StoreRef, first_border
+from rmqstore.views.stores import Piece, StoreRef, runs_of
 
 _DAY = 86_400_000
 _HOSTS = ("born_host", "store_host")
@@ -348,14 +347,8 @@ def _each(
 def _chunks(
     piece: Piece, options: ReadOptions, selector: Selector, names: NameArrays, seen: Seen | None
 ) -> Iterator[RecordChunk]:
-    start = first_border(piece)
-    if start is None:
-        return
-    file = piece.file
     selector.repaired = piece.repaired
-    for run in scan_file(
-        file, start=start, stop=piece.stop, body_offset=piece.body_offset, exact=True, options=options.scan
-    ):
+    for run in runs_of(piece, options.scan):
         columns = run.columns
         dirty = run.kind is Kind.DIRTY
         hidden = columns is None or (dirty and (run.cause is Fault.PHYSICAL_OFFSET or not options.damaged))

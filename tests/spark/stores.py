@@ -57,16 +57,16 @@ def without_queues(name: str, target: Path, rename: str) -> Path:
     return store
 
 
-def sizes_of(name: str) -> dict[str, str]:
-    """Return the file sizes in the settings of a store's broker."""
-    given = {**meta(name).broker_conf, "mapperFileSizeBatchConsumeQueue": "13800000"}
-    return {k: v for k, v in given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
+def settings_of(name: str) -> dict[str, str]:
+    """Return the file sizes of a store's broker, and delay levels that it did not have."""
+    sizes = {k: v for k, v in meta(name).broker_conf.items() if k.startswith("mappedFileSize")}
+    return {**sizes, "mapperFileSizeBatchConsumeQueue": "13800000", "messageDelayLevel": "2s 3s 4s 5s"}
 
 
 def conf_file(name: str, target: Path) -> Path:
-    """Write these file sizes to a broker.conf."""
+    """Write these settings to a broker.conf."""
     path = target / f"{name}.conf"
-    path.write_text("".join(f"{k}={v}\n" for k, v in sizes_of(name).items()), "utf-8")
+    path.write_text("".join(f"{k}={v}\n" for k, v in settings_of(name).items()), "utf-8")
     return path
 
 

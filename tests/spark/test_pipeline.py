@@ -49,7 +49,7 @@ from tests.spark.stores import (
     first_log_file,
     local_rows,
     read_export,
-    sizes_of,
+    settings_of,
     without_queues,
 )
 from tests.stores import copy_store, unpack
@@ -148,7 +148,7 @@ def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, 
     found = rebuild(spark, [gone, damaged], tmp_path / "out", config=conf, split_size=65_536)
     assert found.exit_code == 0
     for number, store in enumerate((gone, damaged)):
-        opened = open_store(store, BrokerConfig(sizes_of(name)))
+        opened = open_store(store, BrokerConfig(settings_of(name)))
         queues = ("consumequeue", "batchconsumequeue")
         before = file_bytes(store, *queues)
         plan = plan_rebuild(opened, examine(opened, VerifyOptions(jobs=1)), "cq")
