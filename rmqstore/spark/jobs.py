@@ -277,21 +277,17 @@ def crosscheck(
     """
     refs = store_refs(paths, config)
     result = _verify("crosscheck", spark, refs, options or VerifyOptions(), progress, tasks or Tasks())
-    code = 0
+    codes = []
     for store in result.stores:
         if "error" in store:
             continue
         counts = {c: n for c, n in store["counts"].items() if PROBLEMS[c].of_queues}
         findings = [f for f in store["findings"] if PROBLEMS[f["code"]].of_queues]
-        clean = not any(f["severity"] != "note" for f in findings) and not store["unchecked"]
+        codes.append(1 if any(f["severity"] != "note" for f in findings) else 4 if store["unchecked"] else 0)
         keep = {k: store[k] for k in ("store", "messages", "unchecked")}
         store.clear()
-        store |= keep | {"clean": clean, "counts": counts, "findings": findings}
-        if any(f["severity"] != "note" for f in findings):
-            code = 1
-        elif store["unchecked"] and code == 0:
-            code = 4
-    return finish(result, time.monotonic() - result.seconds, [code])
+        store |= keep | {"clean": codes[-1] == 0, "counts": counts, "findings": findings}
+    return finish(result, time.monotonic() - result.seconds, codes)
 
 
 def findings_frame(spark: Any, result: JobResult) -> Any:
