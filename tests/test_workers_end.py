@@ -43,6 +43,7 @@ def running(pid: int) -> bool:
         return False
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 @pytest.mark.parametrize("splits", [4, 2], ids=["at work", "idle"])
 def test_signal_to_the_parent_alone_ends_its_workers(number: signal.Signals, splits: int, tmp_path: Path) -> None:

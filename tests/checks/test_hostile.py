@@ -176,6 +176,7 @@ ODD_PLACES = (
 )
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("kind", ["fifo", "socket", "dangling", "loop", "empty", "device"])
 @pytest.mark.parametrize("name", ["00000000000000999424", "notes", "20260101000000000"])
 def test_entries_that_are_not_files_are_named_and_every_message_is_still_read(

@@ -76,6 +76,7 @@ def test_text_that_cannot_be_written_before_an_apply_stops_it(store: Path) -> No
     assert snapshot(store) == before
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), CouldNotCheck("the disk gave an error")])
 @pytest.mark.parametrize("as_json", [False, True])
 def test_error_in_the_second_verification_says_that_the_plan_was_applied(

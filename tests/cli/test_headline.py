@@ -215,6 +215,7 @@ def test_headline_names_a_configuration_file_that_nobody_can_read(store: Path) -
     assert _headline(store).startswith(words)
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", ["5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate"])
 @pytest.mark.parametrize("gone", ["directory", "files"])
 def test_headline_says_that_the_log_of_queues_in_rocksdb_is_gone(name: str, gone: str, tmp_path: Path) -> None:

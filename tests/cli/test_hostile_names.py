@@ -101,6 +101,7 @@ def test_no_control_character_reaches_a_terminal(hostile: Path, words: str) -> N
     assert ESC.encode() not in seen and CSI.encode() not in seen
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("name", ["commitlog", "index", "checkpoint"])
 @pytest.mark.parametrize("words", ["verify", "info", "recover", "expire", "recover --apply"])
 def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store_copy: Copy) -> None:

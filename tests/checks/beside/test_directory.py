@@ -35,6 +35,7 @@ UNREAD = ("5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate", "5.5.1-con
 """Stores whose configuration is in RocksDB, which this check does not read."""
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("config", [False, True])
 @pytest.mark.parametrize("name", STORES)
 def test_a_real_store_has_nothing_above_note(name: str, config: bool) -> None:

@@ -212,6 +212,7 @@ def all_rows(store: Path, family: str) -> dict[bytes, bytes]:
     return {k: v for keys, values in found(store).rows(family) for k, v in zip(keys, values, strict=True)}
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("version", ["5.4.0", "5.5.1"])
 @pytest.mark.parametrize(("kind", "family"), [("timer", TIMER_FAMILY), ("index", INDEX_FAMILY)])
 def test_rows_made_from_the_log_are_those_that_the_broker_wrote(

@@ -97,6 +97,7 @@ def test_other_topics(name: str, options: tuple[str, ...], tmp_path: Path) -> No
     assert f"{other} is not a replica" in refused(broken(name, tmp_path), other, *options)
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize(("file_size", "border"), [(131_072, 65_536), (32_768, 32_768)])
 @pytest.mark.parametrize("name", NODES)
 def test_other_file_sizes(name: str, file_size: int, border: int, tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ def test_the_last_message_of_dledger_stays_when_only_its_header_is_hit(name: str
     assert log_faults(store).keys() <= {"CQ-BEHIND"}  # a killed broker's last message
 
 
+@pytest.mark.quick_rows
 @pytest.mark.parametrize("field", ["magic", "size"])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-clean"])
 def test_a_plain_message_proves_itself_without_units_and_index(name: str, field: str, tmp_path: Path) -> None:
