@@ -25,7 +25,6 @@ from tests.forecast.damages import (
 )
 from tests.forecast.places import Damage, log_files
 from tests.real_broker.oracle import Oracle
-from tests.real_broker.oracle_server import OracleServers
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, meta, write_broker_conf
 from tests.untouched import snapshot
@@ -242,17 +241,7 @@ ROWS = {
 }
 
 
-def _starting(row: Row) -> bool:
-    return row.real is not None and row.real.readable is not None
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(k, marks=pytest.mark.xdist_group("oracle servers") if _starting(row) else ())
-        for k, row in ROWS.items()
-    ],
-)
+@pytest.mark.parametrize("name", ROWS)
 def test_commands_tell_what_the_real_broker_does(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     row = ROWS[name]
     store = copy_store(row.store, tmp_path)
@@ -269,16 +258,18 @@ def test_commands_tell_what_the_real_broker_does(name: str, tmp_path: Path, requ
     if not any("--apply" in said.command for said in row.commands):
         assert snapshot(store) == before
     if row.real is not None:
-        if row.real.change is not None:
-            row.real.change(store)
-        settings = {**meta(row.store).oracle_args, **row.settings, **row.real.settings}
-        if _starting(row):
-            servers: OracleServers = request.getfixturevalue("oracle_servers")
-            assert servers.load("5.5.1", store, settings).readable == row.real.readable
-        else:
-            oracle: Callable[[str], Oracle] = request.getfixturevalue("oracle")
-            answer = oracle("5.5.1").load(store, settings, start=True)
-            assert not answer.load or answer.crash is not None, answer.log[-2000:]
+        _compare(row, row.real, store, request.getfixturevalue("oracle"))
+
+
+def _compare(row: Row, expected: Real, store: Path, oracle: Callable[[str], Oracle]) -> None:
+    if expected.change is not None:
+        expected.change(store)
+    settings = {**meta(row.store).oracle_args, **row.settings, **expected.settings}
+    answer = oracle("5.5.1").load(store, settings, start=True)
+    starts = answer.load and answer.crash is None
+    assert starts == (expected.readable is not None), answer.log[-2000:]
+    if expected.readable is not None:
+        assert answer.readable == expected.readable
 
 
 def test_every_new_key_is_known(tmp_path: Path) -> None:
