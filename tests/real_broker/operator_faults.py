@@ -189,7 +189,7 @@ def _queues_cut(store: Path, dice: random.Random) -> str:
     chosen = dice.sample(files, max(1, len(files) // 4)) if empty else files
     cut = 0
     for path in chosen:
-        used = 0 if empty else _used(path)
+        used = 0 if empty else -(-_used(path) // UNIT) * UNIT
         if path.stat().st_size > used:
             damage.cut(path, used)
             cut += 1

@@ -87,6 +87,7 @@ DISAGREED_BY_HAND = (
 DISAGREED_WITH_FOREIGN = (
     ("5.1.4-before-dledger", 1309215508),
     ("5.5.1-rocksdb-separate", 2837648840),
+    ("5.5.1-timer-rocksdb-pending", 2264241896),
 )
 OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")
 

@@ -262,7 +262,7 @@ class QueueCheck:
         moved = not fit and len(owners) == 1 and len(others) > 1
         if moved and not others[0].owned:
             pointing.moved[self.files.topic, self.files.queue_id] = owners.pop()
-        elif moved or (len(self.loose) > max(1, 9 * fit) and 2 * len(others) < len(self.loose)):
+        elif moved or (len(self.loose) > max(1, 2 * fit) and 2 * len(others) < len(self.loose)):
             pointing.moved[self.files.topic, self.files.queue_id] = None
         for row in rows(self.loose):
             one, count = row[0], len(row)
