@@ -118,7 +118,7 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     if named is None:
         return None
     due = named | log.queues
-    after = codes.CQ_BEHIND in case.options.only or codes.DL_COMMITTED in case.wanted
+    after = codes.CQ_BEHIND in case.options.only or case.wanted & {codes.CQ_LEFT_BEHIND, codes.DL_COMMITTED}
     if due or log.touched or after or _start_leaves_gaps(case):
         due |= {name for name, part in case.verified.logs.queues.items() if part.missing}
         due |= {name for result in case.results for name in result.batches}  # which messages lack units is not known

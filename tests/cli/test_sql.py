@@ -171,10 +171,10 @@ def test_the_columns_are_those_of_the_pipeline() -> None:
 
 
 def test_what_is_not_named_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views import tables
+    from rmqstore.views import stores, tables
 
     crc: list[bool] = []
-    scan: Any = vars(tables)["scan_file"]
+    scan: Any = vars(stores)["scan_file"]
 
     def watched(*words: Any, **named: Any) -> Any:
         crc.append(named["options"].crc)
@@ -185,7 +185,7 @@ def test_what_is_not_named_is_not_decoded(monkeypatch: pytest.MonkeyPatch) -> No
 
     store = str(unpack(PLAIN))
     with monkeypatch.context() as patch:
-        patch.setattr(tables, "scan_file", watched)
+        patch.setattr(stores, "scan_file", watched)
         patch.setattr(tables, "bodies_of", never)
         patch.setattr(tables, "PropertyArrays", never)
         count = ask(store, "select count(*) n from messages where topic = 'Order_11' and size > 0")
@@ -236,12 +236,12 @@ def test_errors_are_one_line_with_exit_code_2() -> None:
 
 
 def test_an_unreadable_file_is_an_error_of_reading(monkeypatch: pytest.MonkeyPatch) -> None:
-    from rmqstore.views import tables
+    from rmqstore.views import stores
 
     def broken(*_: Any, **__: Any) -> Any:
         raise PermissionError(13, "Permission denied", "00000000000000000000")
 
-    monkeypatch.setattr(tables, "scan_file", broken)
+    monkeypatch.setattr(stores, "scan_file", broken)
     result = run("sql", str(unpack(PLAIN)), "from messages")
     assert (result.exit_code, result.stdout) == (3, "")
     assert "Permission denied" in result.stderr

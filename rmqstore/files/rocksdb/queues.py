@@ -7,9 +7,9 @@ combineCQUseRocksdbForLmq, light queues (`%LMQ%…`) are in the RocksDB only. Al
 A lite queue, `%LMQ%$PARENT$CHILD`, is deleted when it was not written for some time: its rows and its ends go, and its
 messages stay in the log. The next message of that name has queue offset 0 again (`was_deleted`).
 
-Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0); CombineConsumeQueueStore
-#putMessagePositionInfoWrapper, #shouldDoubleWriteForTopic, RocksDBConsumeQueueStore#dispatchLMQ,
-AbstractLiteLifecycleManager#deleteLmq (RocketMQ 5.5.1)
+Source: RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable (RocksDB 9, RocketMQ 5.4.0);
+CombineConsumeQueueStore#putMessagePositionInfoWrapper, #shouldDoubleWriteForTopic,
+RocksDBConsumeQueueStore#dispatchLMQ, AbstractLiteLifecycleManager#deleteLmq (RocketMQ 5.5.1)
 """
 
 from __future__ import annotations
