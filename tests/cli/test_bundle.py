@@ -44,7 +44,9 @@ SOME_CASES = sorted(
     {
         name
         for name in case_names()[::4]
-        if name not in OTHER_FINDINGS and not IN_ROCKSDB.search(f"{name} {read_case(name).store}")
+        if name not in OTHER_FINDINGS
+        and not IN_ROCKSDB.search(f"{name} {read_case(name).store}")
+        and "copy" not in name  # equal files get different noise, so that copies are no longer equal
     }
     | {"CL-BODY-CRC", "CL-SYSFLAG", "CL-UNKNOWN-MAGIC", "CL-MISPLACED-FILE", "CL-RECORD-CRC", "CL-TOPIC"}
     | {"CQ-SHIFTED", "CQ-WRONG-TAG", "CQ-EXT", "CFG-BROKEN", "DL-BODY--zero-page"}
