@@ -257,13 +257,7 @@ class QueueCheck:
         topics = self.logs.topics
         if topics is None:
             topics = frozenset(topic for topic, _ in self.logs.queues)
-        others = [one for one in self.loose if not one.reason]
-        owners = {(one.topic, one.queue_id) for one in others}
-        moved = not fit and len(owners) == 1 and len(others) > 1
-        if moved and not others[0].owned:
-            pointing.moved[self.files.topic, self.files.queue_id] = owners.pop()
-        elif moved or (len(self.loose) > max(1, 2 * fit) and 2 * len(others) < len(self.loose)):
-            pointing.moved[self.files.topic, self.files.queue_id] = None
+        moved = self._note_moved(fit)
         for row in rows(self.loose):
             one, count = row[0], len(row)
             known = self.files.topic in topics or one.topic not in topics
@@ -281,6 +275,20 @@ class QueueCheck:
                     else:
                         self._misfiled(unit)
         self.loose = []
+
+    def _note_moved(self, fit: int) -> bool:
+        """Note in `Pointing` if the directory is of another queue, or of another log; return whether of another queue.
+
+        `fit`: number of good units. Of another log: most units meet no message, and few fit, as by chance.
+        """
+        others = [one for one in self.loose if not one.reason]
+        owners = {(one.topic, one.queue_id) for one in others}
+        of_another_queue = not fit and len(owners) == 1 and len(others) > 1
+        of_another_log = len(self.loose) > max(1, 2 * fit) and 2 * len(others) < len(self.loose)
+        if of_another_queue or of_another_log:
+            owner = owners.pop() if of_another_queue and not others[0].owned else None
+            self.logs.pointing.moved[self.files.topic, self.files.queue_id] = owner
+        return of_another_queue
 
     def _hold(self, code: str, row: list[UnownedUnit], about: dict[str, Fact]) -> None:
         finding = self._finding(code, row[0].number, len(row), row_facts(row) | about)
