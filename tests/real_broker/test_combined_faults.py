@@ -44,52 +44,56 @@ STORES = tuple(name for name in BROKER_STORES if meta(name).version in VERSIONS)
 """Plain, DLedger, mixed, RocksDB, batches, slaves and replicas of a controller; most have timers, transactions and
 delays."""
 SEVERAL_PATHS = ("5.4.0-clean", "5.1.4-killed", "5.4.0-master")
-DISAGREED = (
-    ("4.9.7-dledger-mixed", 2408702955),
-    ("4.9.7-ipv6", 3275385837),
-    ("5.1.4-formats", 3299429317),
-    ("5.4.0-controller-diverged", 2497190984),
-    ("5.4.0-formats", 1501644385),
-    ("5.4.0-index-rocksdb", 1770575446),
-    ("5.4.0-pop", 3116268119),
-    ("5.4.0-trans-rocksdb", 3236343395),
-    ("5.5.1-dledger-killed", 1487467503),
-    ("5.5.1-dledger-killed", 2531717372),
-    ("5.5.1-dledger-mixed", 1310930373),
-    ("5.5.1-formats", 7742),
-    ("5.5.1-formats", 1922116618),
-    ("5.5.1-ipv6", 3972210277),
-    ("5.5.1-killed", 1180273476),
-    ("5.5.1-master", 294977415),
-    ("5.5.1-pop", 4009173349),
-    ("5.5.1-pop-kv", 2863899466),
-    ("5.5.1-rocksdb", 1325583833),
-    ("5.5.1-slave", 550503426),
-    ("5.5.1-slave", 1296527010),
-    ("5.5.1-trans-rocksdb", 51384303),
-    ("5.5.1-trans-rocksdb", 2982588357),
-)
+Breaks = Callable[[Path, int], list[str]]
+"""Damages a store, the same for a given seed, and returns descriptions."""
+DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
+    break_at_once: (
+        ("4.9.7-dledger-mixed", 2408702955),
+        ("4.9.7-ipv6", 3275385837),
+        ("5.1.4-formats", 3299429317),
+        ("5.4.0-controller-diverged", 2497190984),
+        ("5.4.0-formats", 1501644385),
+        ("5.4.0-index-rocksdb", 1770575446),
+        ("5.4.0-pop", 3116268119),
+        ("5.4.0-trans-rocksdb", 3236343395),
+        ("5.5.1-dledger-killed", 1487467503),
+        ("5.5.1-dledger-killed", 2531717372),
+        ("5.5.1-dledger-mixed", 1310930373),
+        ("5.5.1-formats", 7742),
+        ("5.5.1-formats", 1922116618),
+        ("5.5.1-ipv6", 3972210277),
+        ("5.5.1-killed", 1180273476),
+        ("5.5.1-master", 294977415),
+        ("5.5.1-pop", 4009173349),
+        ("5.5.1-pop-kv", 2863899466),
+        ("5.5.1-rocksdb", 1325583833),
+        ("5.5.1-slave", 550503426),
+        ("5.5.1-slave", 1296527010),
+        ("5.5.1-trans-rocksdb", 51384303),
+        ("5.5.1-trans-rocksdb", 2982588357),
+    ),
+    break_by_hand: (
+        ("5.1.4-clean", 3753113900),
+        ("5.1.4-formats", 2230433741),
+        ("5.4.0-dledger-killed", 4172763284),
+        ("5.4.0-dledger3-n0", 1930437085),
+        ("5.4.0-killed", 717305338),
+        ("5.4.0-pop", 4224349890),
+        ("5.4.0-rocksdb-double", 2614749732),
+        ("5.4.0-slave", 2227654929),
+        ("5.5.1-clean", 56305609),
+        ("5.5.1-index-rocksdb", 376707696),
+        ("5.5.1-lite", 1852337726),
+        ("5.5.1-timer-rocksdb", 2295651738),
+        ("5.5.1-trans-rocksdb", 3674538692),
+    ),
+    break_with_foreign: (
+        ("5.1.4-before-dledger", 1309215508),
+        ("5.5.1-rocksdb-separate", 2837648840),
+        ("5.5.1-timer-rocksdb-pending", 2264241896),
+    ),
+}
 """Seeds with which the tool and the real broker once disagreed."""
-DISAGREED_BY_HAND = (
-    ("5.1.4-clean", 3753113900),
-    ("5.1.4-formats", 2230433741),
-    ("5.4.0-dledger-killed", 4172763284),
-    ("5.4.0-dledger3-n0", 1930437085),
-    ("5.4.0-killed", 717305338),
-    ("5.4.0-pop", 4224349890),
-    ("5.4.0-rocksdb-double", 2614749732),
-    ("5.4.0-slave", 2227654929),
-    ("5.5.1-clean", 56305609),
-    ("5.5.1-index-rocksdb", 376707696),
-    ("5.5.1-lite", 1852337726),
-    ("5.5.1-timer-rocksdb", 2295651738),
-    ("5.5.1-trans-rocksdb", 3674538692),
-)
-DISAGREED_WITH_FOREIGN = (
-    ("5.1.4-before-dledger", 1309215508),
-    ("5.5.1-rocksdb-separate", 2837648840),
-    ("5.5.1-timer-rocksdb-pending", 2264241896),
-)
 OPTIONS = ("--role", "single", "--accept-fillers", "--accept-shift")
 
 _GAPS = re.compile(r"(\S+/\d+): no message in the log has queue offset ([\d, -]+)")
@@ -154,21 +158,13 @@ def test_combined_faults_of_a_log_in_several_directories(name: str, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), DISAGREED)
-def test_faults_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
-    assert _round(name, seed, tmp_path, sounds, [])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), DISAGREED_BY_HAND)
-def test_faults_by_hand_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
-    assert _round(name, seed, tmp_path, sounds, [], break_it=break_by_hand)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "seed"), DISAGREED_WITH_FOREIGN)
-def test_foreign_files_that_once_disagreed(name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
-    assert _round(name, seed, tmp_path, sounds, [], break_it=break_with_foreign)
+@pytest.mark.parametrize(
+    ("break_it", "name", "seed"),
+    [(break_it, *one) for break_it, seeds in DISAGREED.items() for one in seeds],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_faults_that_once_disagreed(break_it: Breaks, name: str, seed: int, tmp_path: Path, sounds: Sounds) -> None:
+    assert _round(name, seed, tmp_path, sounds, [], break_it=break_it)
 
 
 def test_damage_that_changes_nothing_is_drawn_again(tmp_path: Path) -> None:
@@ -179,10 +175,6 @@ def test_damage_that_changes_nothing_is_drawn_again(tmp_path: Path) -> None:
         "byte 20 of the header at 26446",
         "sys_flag of the record at 18241: 48 becomes 52",
     ]
-
-
-Breaks = Callable[[Path, int], list[str]]
-"""Damages a store, the same for a given seed, and returns descriptions."""
 
 
 def _rounds(name: str, folder: Path, sounds: Sounds, *, several_paths: bool, break_it: Breaks = break_at_once) -> None:
