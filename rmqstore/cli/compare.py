@@ -13,7 +13,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.printing.sentences import queue_place
 from rmqstore.cli.shared.options import FILE, WorkOptions, command
-from rmqstore.cli.shared.reading import note_live
+from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -58,7 +58,6 @@ def compare(
     with the shorter log), copy that small file to the other, and use --against there. Exit code 0: equal; 1: different;
     4: equal as far as they could be read.
     """
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.store import while_files_expire
 
     if sum(value is not None for value in (other, fingerprint_out, against)) != 1:

@@ -16,7 +16,7 @@ from rmqstore.cli.printing.sentences import outlook_lines, outlook_words
 from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
-from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -106,7 +106,6 @@ def du(
     they use on disk, which is less if they are sparse. --growth takes the rate of the last day of messages, and
     simulates the broker's clean-up (deleteWhen, fileReservedTime and the ratios of broker.conf) for the next 30 days.
     """
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.dump.messages import Skipped, logs_of

@@ -24,7 +24,7 @@ from rmqstore.cli.shared.filters import (
 )
 from rmqstore.cli.shared.help_pages import kept
 from rmqstore.cli.shared.options import BODY, VERSIONS, WorkOptions, command, gathered, text_filters
-from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError, reason
 from rmqstore.texts import Placed, Text, joined
 
@@ -240,7 +240,6 @@ def dump(
     false; in both cases the exit code is 1. --format hex shows the bytes of each record; with --from also of a damaged
     one.
     """
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Job

@@ -13,7 +13,7 @@ from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
 from rmqstore.cli.shared.options import WorkOptions, command, gathered, text_filters
-from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage, write_text
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
 
@@ -93,7 +93,6 @@ def export(
 
     With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Skipped, logs_of
 

@@ -16,7 +16,7 @@ from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, pr
 from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place, record_words
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
-from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
@@ -107,7 +107,6 @@ def find(
     queue entry, its index entries, the groups that have consumed it, and the messages that a delay, a timer, a
     transaction or a retry made of it. Exit code 1: nothing was found.
     """
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.config import tier_words
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.window import ScanOptions
@@ -329,13 +328,14 @@ def _ending(story: Story) -> str:
         if story.ending == "overdue":
             due = "" if story.due is None else time_text(story.due, exact=True)
             return Text("{arrived}, but overdue: it was due at {due} and is not delivered", arrived=arrived, due=due)
-        if story.due is not None:
-            coming, past = (
-                Text("{arrived}, due at {time}, not delivered yet"),
-                Text("{arrived}, due since {time}, not delivered yet"),
-            )
-            return _due(story.due, coming, past, arrived=arrived)
-        return Text("{arrived}, not delivered yet", arrived=arrived)
+        if story.due is None:
+            return Text("{arrived}, not delivered yet", arrived=arrived)
+        return _due(
+            story.due,
+            Text("{arrived}, due at {time}, not delivered yet"),
+            Text("{arrived}, due since {time}, not delivered yet"),
+            arrived=arrived,
+        )
     if story.status.record != "sound":
         return Text("{arrived}, but damaged: {fault}", arrived=arrived, fault=in_words(story.status.record))
     if story.status.queue_entry.state in ("missing", "wrong"):
@@ -352,8 +352,8 @@ def _readers(story: Story) -> Iterator[str]:
         times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
         yield Text("sent back by {groups}{times}", groups=_groups(sent_back), times=times)
         if story.due is not None:
-            coming, past = Text("the next retry due at {time}"), Text("the next retry overdue since {time}")
-            yield _due(story.due, past if story.ending == "overdue" else coming, past)
+            coming, overdue = Text("the next retry due at {time}"), Text("the next retry overdue since {time}")
+            yield _due(story.due, overdue if story.ending == "overdue" else coming, overdue)
     yield from _pop_readers(story)
     if past:
         yield Text("read past by {past}", past=past)
@@ -381,9 +381,13 @@ def _pop_readers(story: Story) -> Iterator[str]:
         if state is PopState.ACKNOWLEDGED:
             yield Text("acknowledged by {names}{retries}", names=names, retries=retries)
         elif state is PopState.INVISIBLE:
-            coming = Text("received by {names} and not acknowledged{retries}: delivered again at {time}")
-            past = Text("received by {names} and not acknowledged{retries}: to be delivered again since {time}")
-            yield _due(max(p.visible_time for p in found), coming, past, names=names, retries=retries)
+            yield _due(
+                max(p.visible_time for p in found),
+                Text("received by {names} and not acknowledged{retries}: delivered again at {time}"),
+                Text("received by {names} and not acknowledged{retries}: to be delivered again since {time}"),
+                names=names,
+                retries=retries,
+            )
         elif state is PopState.RETURNED:
             yield Text(
                 "not acknowledged in time by {names}: back in the retry topic{retries}", names=names, retries=retries
@@ -433,14 +437,16 @@ def _loss(store: Path, lost: MissingMessage, texts: list[str], width: int) -> It
 
 def _nothing(text: str, answer: Answer) -> str:
     """One line for a text that names no message, found or lost."""
+    never = Text("{text}: never arrived, as far as this store tells")
+    if answer.damage:
+        never = Text("{text}: not found, but not all of the log can be read")
     words = {
         "expired": Text("{text}: expired: the log file with its message is deleted"),
         "gone": Text("{text}: not here: an index entry points past the end of the log"),
         "not-searched": Text("{text}: not found by id or index; the log was not searched"),
-    }.get(_unknown(text, answer), Text("{text}: never arrived, as far as this store tells"))
-    if answer.damage and _unknown(text, answer) == "never":
-        words = Text("{text}: not found, but not all of the log can be read")
-    return words.format(text=printable(text))
+        "never": never,
+    }
+    return words[_unknown(text, answer)].format(text=printable(text))
 
 
 def _queue_entry(status: MessageStatus) -> str:
@@ -496,10 +502,8 @@ def _consumers(found: Found, status: MessageStatus) -> Iterator[str]:
                 again = Text("a broker that starts delivers it again: the offset in the store is {offset:,}")
                 yield Placed("{name:<15}{words}", name="", words=again.format(offset=progress.offset))
             continue
-        past, before = (
-            Text("  {name:<13}{group} has read past it (at {offset:,})"),
-            Text("  {name:<13}{group} has not read it (at {offset:,})"),
-        )
+        past = Text("  {name:<13}{group} has read past it (at {offset:,})")
+        before = Text("  {name:<13}{group} has not read it (at {offset:,})")
         words = past if progress.has_consumed(offset) else before
         yield words.format(name=name, group=progress.group, offset=progress.offset)
     if len(status.consumers) > _GROUPS:
@@ -514,9 +518,11 @@ def _pop_words(found: Popped) -> str:
     if found.state is PopState.ACKNOWLEDGED:
         return Text("has acknowledged it")
     if found.state is PopState.INVISIBLE:
-        coming = Text("has received it, not acknowledged it, and gets it again at {time}")
-        past = Text("has received it, not acknowledged it, and is to get it again since {time}")
-        return _due(found.visible_time, coming, past)
+        return _due(
+            found.visible_time,
+            Text("has received it, not acknowledged it, and gets it again at {time}"),
+            Text("has received it, not acknowledged it, and is to get it again since {time}"),
+        )
     if found.state is PopState.RETURNED:
         return Text("has not acknowledged it in time: it is in the group's retry topic")
     return Text("has received it; the store does not tell whether it has acknowledged it")

@@ -19,7 +19,7 @@ from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, 
 from rmqstore.cli.printing.sentences import BODY_WORDS, queue_place
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import BODY, FILE, FOLDER, WorkOptions, broker_option, command, gathered
-from rmqstore.cli.shared.reading import note_live, refuse_part, refuse_without_log
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_part, refuse_without_log
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -238,7 +238,6 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
     file, or in files with an earlier use. Their frame and checksums prove them. They are no messages of the log, and no
     repair makes them messages again; `rmqstore export --stale` writes them. Exit code 0, also if there are some.
     """
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.config import tier_words
     from rmqstore.files.files import read_given
     from rmqstore.views.lost import LostMessages, with_keys

@@ -17,7 +17,7 @@ from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, text_filters, topic_map
-from rmqstore.cli.shared.reading import note_live, refuse_without_log, tell_damage
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
 from rmqstore.errors import BadRow, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text
@@ -257,7 +257,6 @@ def _of_store(
     """
     from rmqstore.append.sending.send import Numbered
     from rmqstore.backup.snapshot_store import LOG_ONLY
-    from rmqstore.cli.shared.reading import open_named
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, ExportOptions, read_messages
 

@@ -19,7 +19,7 @@ from rmqstore.cli.printing.quantities import DurationType
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
-from rmqstore.cli.shared.reading import note_live
+from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
@@ -115,7 +115,6 @@ def verify(
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
     from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
-    from rmqstore.cli.shared.reading import open_named
 
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:
@@ -179,7 +178,6 @@ def _several(
     Errors: UsageError for options that are about one store.
     """
     from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
-    from rmqstore.cli.shared.reading import open_named
 
     given = {
         "--resume": checks.resume,

@@ -12,8 +12,12 @@ from typing import Any
 
 import pytest
 
-from rmqstore.cli.printing.quantities import columns
+from rmqstore.cli.find import _readers
+from rmqstore.cli.printing.quantities import columns, time_text
+from rmqstore.files.store import open_store
 from rmqstore.formats.bodies import decompress
+from rmqstore.views.search import Question, search
+from rmqstore.views.stories import Stories
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero
@@ -224,6 +228,21 @@ def test_a_message_that_was_due_before_the_last_one_was_stored_is_overdue(store:
     path.write_bytes(raw)
     assert "but overdue: it was due at" in run("find", str(store), "ord11_90006").stdout.replace("\n ", "")
     assert found(store, "ord11_90006")["answers"][0]["state"] == "overdue"
+
+
+@pytest.mark.parametrize(
+    ("ending", "due", "words"),
+    [
+        ("waiting", 4_102_444_800_000, "the next retry due at "),
+        ("waiting", 1000, "the next retry overdue since "),
+        ("overdue", 4_102_444_800_000, "the next retry overdue since "),
+    ],
+)
+def test_a_group_that_waits_for_a_retry_has_not_read_past_the_message(ending: str, due: int, words: str) -> None:
+    store = open_store(unpack(STORE))
+    _, (story,) = Stories(store).of(search(store, Question(("ord11_42",))).sorted())
+    story.ending, story.due = ending, due
+    assert list(_readers(story)) == ["sent back by CG_part_11 (1 time)", words + time_text(due, exact=True)]
 
 
 def test_groups_that_have_not_come_to_it_are_named(store: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.backup.snapshot_store import FOR_READING
+from rmqstore.backup import snapshot_store
 from rmqstore.cli.printing.output import Output, Progress
-from rmqstore.cli.printing.quantities import in_words, many
+from rmqstore.cli.printing.quantities import in_words, many, parse_time
 from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.texts import Text
@@ -76,9 +76,6 @@ def tell_damage(out: Output, damage: Skipped) -> int:
     return 1
 
 
-def open_named(path: Path, config: BrokerConfig, parts: frozenset[str] = FOR_READING) -> Store:
+def open_named(path: Path, config: BrokerConfig, parts: frozenset[str] = snapshot_store.FOR_READING) -> Store:
     """Open a store or a snapshot, as `backup.snapshot_store.open_named`; a time may be in the zone of --utc."""
-    from rmqstore.backup.snapshot_store import open_named as opened
-    from rmqstore.cli.printing.quantities import parse_time
-
-    return opened(path, config, parts, parse_time)
+    return snapshot_store.open_named(path, config, parts, parse_time)
