@@ -63,7 +63,7 @@ def _integer(row: Mapping[str, Any], name: str, where: str, default: int | None)
             raise BadRow(Text("{where}: {name} is missing", where=where, name=name))
         return default
     if isinstance(value, str):
-        if not value.lstrip("-").isdigit() or len(value) > 20:
+        if not value.removeprefix("-").isdecimal() or len(value) > 20:
             raise BadRow(
                 Text("{where}: {name} must be an integer, not {value!r}", where=where, name=name, value=value[:40])
             )

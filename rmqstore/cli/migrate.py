@@ -402,7 +402,7 @@ def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
             Text("--include-uncommitted and --only-committed exclude each other"), Text("leave one of them out")
         )
     text = group.peers if group.peers is not None else store.config.given.get("dLegerPeers", "")
-    if text.strip().isdigit():
+    if text.strip().isdecimal():
         nodes: int | None = int(text)
     else:
         nodes = len([p for p in text.split(";") if p.strip()]) or None

@@ -213,7 +213,7 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
     if target in (EARLIEST, LATEST):
         return bounds[0] if target == EARLIEST else bounds[1]
     digits = target.replace(",", "")
-    if digits.isdigit() and int(digits) <= _LARGEST_OFFSET:
+    if digits.isdecimal() and int(digits) <= _LARGEST_OFFSET:
         if not bounds[0] <= int(digits) <= bounds[1]:
             queue = f"{topic}/{queue_id}"
             where = Text("{queue}, which has {first:,} to {last:,}", queue=queue, first=bounds[0], last=bounds[1])

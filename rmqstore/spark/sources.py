@@ -119,7 +119,7 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     ids, pairs = set(), set()
     for text in words(options, "queues"):
         topic, slash, digits = text.rpartition("/")
-        if not digits.isdigit() or (slash and not topic):
+        if not digits.isdecimal() or (slash and not topic):
             raise UsageError(Text("queues={text} is neither a queue id nor TOPIC/ID", text=text))
         if slash:
             pairs.add((topic, int(digits)))

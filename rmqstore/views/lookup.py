@@ -296,7 +296,7 @@ def find_one(store: Store, where: int | str) -> Found | None:
     Errors: UsageError for a TOPIC/QUEUE/OFFSET whose QUEUE or OFFSET is not a number
     """
     digits = str(where).replace(",", "").replace("_", "")
-    if digits.isdigit():
+    if digits.isdecimal():
         return by_offset(store, int(digits))
     text = str(where)
     place = parse_queue_offset(text)

@@ -372,7 +372,7 @@ def kept_records(folder: JournalFolder) -> dict[int, Found]:
     for home in folder.homes():
         place = home / LOST_FOUND
         for path in sorted(place.iterdir()) if place.is_dir() else ():
-            if not path.stem.isdigit():
+            if not path.stem.isdecimal():
                 continue
             data = LOCAL.read_at(path, _LARGEST_SPAN, 0)
             for match in _MAGIC.finditer(data):

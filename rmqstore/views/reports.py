@@ -232,7 +232,7 @@ def _consumers(store: Store, out: StoreReport) -> None:
     left: dict[tuple[str, str], int] = {}
     for label, state in out.report.queues.items():
         topic, _, queue_id = label.rpartition("/")
-        for progress in offsets.of(topic, int(queue_id)) if queue_id.isdigit() else ():
+        for progress in offsets.of(topic, int(queue_id)) if queue_id.isdecimal() else ():
             key = (progress.group, topic)
             left[key] = left.get(key, 0) + max(0, state.max - max(progress.offset, state.min))
     popped = PopProgress.read(store, offsets)

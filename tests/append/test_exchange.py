@@ -218,6 +218,8 @@ def test_exports_of_0_1_can_be_imported(kind: str) -> None:
         ({"topic": None}, "topic is missing"),
         ({"queue_id": None}, "queue_id is missing"),
         ({"queue_id": "x"}, "queue_id must be an integer, not 'x'"),
+        ({"queue_id": "²"}, "queue_id must be an integer, not '²'"),
+        ({"queue_id": "--5"}, "queue_id must be an integer, not '--5'"),
         ({"queue_id": True}, "queue_id must be an integer"),
         ({"version": 3}, "version must be 1 or 2, not 3"),
         ({"queue_id": 1 << 31}, "queue_id 2147483648 does not fit into 32 bits"),

@@ -460,6 +460,21 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(store: Path) -> None:
 
 @pytest.mark.parametrize(
     "words",
+    [
+        ("dump", "--queue", "²"),
+        ("offsets", "--set", "CG_part_11", "Order_11", "--to", "²"),
+        ("migrate-to-commitlog", "--output", "new", "--peers", "²"),
+    ],
+)
+def test_a_digit_that_is_no_number_is_answered(words: tuple[str, ...], tmp_path: Path) -> None:
+    assert "²".isdigit()  # but int("²") is an error
+    store = unpack("5.4.0-dledger" if words[0] == "migrate-to-commitlog" else "5.4.0-clean")
+    result = run(words[0], str(store), *(str(tmp_path / word) if word == "new" else word for word in words[1:]))
+    assert result.exit_code != 70, result.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
     [("dump", "--from", "100", "--to", "50"), ("du", "--since", "2026-01-02", "--until", "2026-01-01")],
 )
 def test_a_range_with_nothing_in_it_is_a_mistake(words: tuple[str, ...]) -> None:

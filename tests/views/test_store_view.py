@@ -84,6 +84,10 @@ def test_one_message_is_found_by_every_address(name: str) -> None:
     assert store.message("no such key") is None
 
 
+def test_an_address_that_is_no_number_names_no_message() -> None:
+    assert rmqstore.open(unpack("5.4.0-clean")).message("²") is None
+
+
 @pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger", "5.4.0-formats", "5.4.0-rocksdb"])
 def test_a_queue_is_a_sequence_of_its_messages(name: str) -> None:
     if name.endswith("rocksdb"):

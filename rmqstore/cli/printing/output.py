@@ -496,7 +496,7 @@ class Output:
         if (found := self.terminal_width) is not None:
             return found
         columns = os.environ.get("COLUMNS", "")
-        return int(columns) if columns.isdigit() and int(columns) >= 40 else 80
+        return int(columns) if columns.isdecimal() and int(columns) >= 40 else 80
 
     # --- stderr ------------------------------------------------------------------------------------------------------
 

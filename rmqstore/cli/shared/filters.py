@@ -43,7 +43,7 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tupl
     ids, pairs = set(), set()
     for text in texts:
         topic, slash, number = text.rpartition("/")
-        if not number.isdigit() or (slash and not topic):
+        if not number.isdecimal() or (slash and not topic):
             raise click.BadParameter(
                 Text("{text!r} is not a queue: give a queue id, or TOPIC/ID", text=text), param_hint="--queue"
             )

@@ -226,7 +226,7 @@ def _read_offsets(value: Json) -> ConsumerOffsets | None:
     out = ConsumerOffsets()
     for topic, queues in value.items():
         for queue_id, groups in queues.items() if isinstance(queues, Mapping) else ():
-            if str(queue_id).isdigit() and isinstance(groups, Mapping):
+            if str(queue_id).isdecimal() and isinstance(groups, Mapping):
                 own = {str(group): offset for group, offset in groups.items() if isinstance(offset, int)}
                 out.queues.setdefault(topic, {})[int(queue_id)] = own
     return out

@@ -41,7 +41,7 @@ from rmqstore.texts import Text, many
 def parse_label(label: str) -> Name | None:
     """Parse `TOPIC/ID` into topic and queue id; None for any other text."""
     topic, slash, number = label.rpartition("/")
-    return (topic, int(number)) if slash and topic and number.isdigit() else None
+    return (topic, int(number)) if slash and topic and number.isdecimal() else None
 
 
 def known_topic(topics: frozenset[str] | None, topic: str) -> bool:
