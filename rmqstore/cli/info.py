@@ -21,6 +21,7 @@ from rmqstore.cli.printing.quantities import (
     title,
     wrapped,
 )
+from rmqstore.cli.printing.sentences import span_words
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.shared.options import command
 from rmqstore.texts import Placed, Text, joined
@@ -103,7 +104,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     retained = seen.retained
     if retained is not None:
         start, stop = map(time_text, retained)
-        span = _span((retained[1] - retained[0]) / 1000)
+        span = span_words(retained[1] - retained[0])
         yield _row(Text("Messages from"), Text("{start} to {stop} ({span})", start=start, stop=stop, span=span))
     if seen.topics:
         queues, count = sum(len(t.queues) for t in seen.topics), sum(t.messages for t in seen.topics)
@@ -244,10 +245,3 @@ def _fit(parts: list[str], width: int) -> str:
             return f"{out}  +{len(parts) - i}"
         out = more
     return out
-
-
-def _span(seconds: float) -> str:
-    for size, word in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= 2 * size:
-            return f"{seconds / size:.1f} {word}"
-    return f"{seconds:.1f} s"

@@ -291,6 +291,10 @@ def test_unpacked_store_is_verified_in_chinese() -> None:
     assert "下一步：无需操作。" in answer.output
 
 
+def test_the_span_of_the_messages_is_in_chinese() -> None:
+    assert "UTC（6 秒）" in run("info", str(unpack("5.4.0-killed")), "--utc", "--lang", "zh").stdout
+
+
 @pytest.mark.usefixtures("every_text_translated")
 def test_pages_have_no_english_left(tmp_path: Path) -> None:
     store = broken(tmp_path)
