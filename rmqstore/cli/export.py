@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,38 +20,8 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import ExportOptions, Skipped
     from rmqstore.views.dump.selection import Selection
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which messages to export, and what of them."""
-
-    limit: int | None
-    no_body: bool
-    decode: bool
-    text: bool
-    positions: bool
-    fillers: bool
-    stale: bool
-    split_batches: bool
-
-    def options(self, scan: ScanOptions) -> ExportOptions:
-        """Return the options of the export."""
-        from rmqstore.views.dump.messages import ExportOptions
-
-        return ExportOptions(
-            body=not self.no_body,
-            decode=self.decode,
-            text=self.text,
-            positions=self.positions,
-            fillers=self.fillers,
-            stale=self.stale,
-            split_batches=self.split_batches,
-            scan=scan,
-        )
 
 
 @command(
@@ -67,7 +37,13 @@ class Wanted:
 )
 @text_filters
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Export at most N messages.")
-@click.option("--no-body", is_flag=True, help="Leave bodies out. The export then cannot be imported.")
+@click.option(
+    "--no-body",
+    "body",
+    is_flag=True,
+    callback=lambda _, __, given: not given,
+    help="Leave bodies out. The export then cannot be imported.",
+)
 @click.option("--decode", is_flag=True, help="Decompress bodies. Without it they are written as stored.")
 @click.option("--text", is_flag=True, help="Write UTF-8 bodies as text. Without it, all bodies are bytes (base64).")
 @click.option("--positions", is_flag=True, help="Add offset, size and message id, which an import changes.")
@@ -78,9 +54,15 @@ class Wanted:
 @click.option(
     "--split-batches", is_flag=True, help="Write each message of a batch record (BatchCQ) as a row of its own."
 )
-@gathered("wanted", Wanted)
+@gathered("options", "rmqstore.views.dump.messages:ExportOptions")
 def export(
-    out: Output, store: Path, config: BrokerConfig, filters: FilterOptions, work: WorkOptions, wanted: Wanted
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    filters: FilterOptions,
+    work: WorkOptions,
+    limit: int | None,
+    options: ExportOptions,
 ) -> int:
     """Write complete messages, with their bodies, for another store, another tool or an archive.
 
@@ -104,9 +86,9 @@ def export(
     logs = logs_of(opened)
     refuse_without_log(opened)
     live = note_live(out, opened, Text("what it writes from now on may be missing"))
-    selection = replace(filters.selection(), limit=wanted.limit)
+    selection = replace(filters.selection(), limit=limit)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    options = wanted.options(ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
+    options = replace(options, scan=ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
     damage = Skipped(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     with out.progress("export", total) as progress:
