@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import DurationType, Size, bytes_text, many, time_text
+from rmqstore.cli.printing.quantities import DURATION, SIZE, bytes_text, many, time_text
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
 from rmqstore.cli.shared.options import command, gathered
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, UsageError, about
@@ -49,9 +49,9 @@ class KeepOptions:
 def kept_options(function: Callable[..., int]) -> Callable[..., int]:
     """Return the options --keep and --keep-bytes."""
     words = Text("Forget the oldest snapshots while they need more than SIZE.")
-    function = click.option("--keep-bytes", type=Size(), metavar="SIZE", help=words)(function)
+    function = click.option("--keep-bytes", type=SIZE, metavar="SIZE", help=words)(function)
     words = Text("Forget snapshots, and log files that the broker has deleted, that are older than TIME, such as 30d.")
-    return click.option("--keep", type=DurationType(), metavar="TIME", help=words)(function)
+    return click.option("--keep", type=DURATION, metavar="TIME", help=words)(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,10 @@ class How:
 @click.option(
     "--name", metavar="NAME", help="Name of the store in REPO (default: brokerName, or the name of its directory)."
 )
-@click.option(
-    "--every", type=DurationType(), metavar="TIME", help="Add a snapshot every TIME, such as 60s, until stopped."
-)
+@click.option("--every", type=DURATION, metavar="TIME", help="Add a snapshot every TIME, such as 60s, until stopped.")
 @kept_options
 @click.option("--full", is_flag=True, help="Read the whole log again, and compare it with the repository.")
-@click.option("--max-rate", type=Size(), metavar="SIZE", help="Read at most this much per second, such as 50M.")
+@click.option("--max-rate", type=SIZE, metavar="SIZE", help="Read at most this much per second, such as 50M.")
 @metrics_option
 @gathered("kept", KeepOptions)
 @gathered("how", How)

@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import Offset, bytes_text, fitted, many, title, wrapped
+from rmqstore.cli.printing.quantities import OFFSET, bytes_text, fitted, many, title, wrapped
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import OutputExists, UsageError
@@ -39,9 +39,7 @@ _ASK = 1 << 30
     metavar="FILE",
     help="Write the archive (tar.gz) to FILE, which must not exist.",
 )
-@click.option(
-    "--around", type=Offset(), metavar="OFFSET", help="Only the log file with this offset, and its neighbours."
-)
+@click.option("--around", type=OFFSET, metavar="OFFSET", help="Only the log file with this offset, and its neighbours.")
 @click.option("--topic", metavar="NAME", help="Only the queues of this topic, and the log files with its messages.")
 @click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")

@@ -12,7 +12,7 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import bytes_text, many, time_text
 from rmqstore.cli.printing.sentences import queue_place
-from rmqstore.cli.shared.options import FILE, WorkOptions, command
+from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, command
 from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.texts import Placed, Text, joined
@@ -37,7 +37,7 @@ _RANGES = 8
         "rmqstore compare /data/rocketmq/store --against n0.fingerprint --json",
     ),
 )
-@click.argument("other", type=click.Path(path_type=Path, readable=False), required=False, metavar="[OTHER]")
+@click.argument("other", type=SOURCE, required=False, metavar="[OTHER]")
 @click.option(
     "--fingerprint-out", type=FILE, metavar="FILE", help="Write the fingerprint of STORE to FILE instead of comparing."
 )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import Offset, many
+from rmqstore.cli.printing.quantities import OFFSET, many
 from rmqstore.cli.printing.table_output import with_body, write_rows
 from rmqstore.cli.shared.filters import (
     FilterOptions,
@@ -203,8 +203,8 @@ class DumpOptions:
     metavar="ID",
     help="Only the message with this offset id or unique id (may be repeated).",
 )
-@click.option("--from", "start", type=Offset(), metavar="OFFSET", help="Only records at or after this offset.")
-@click.option("--to", "stop", type=Offset(), metavar="OFFSET", help="Only records before this offset.")
+@click.option("--from", "start", type=OFFSET, metavar="OFFSET", help="Only records at or after this offset.")
+@click.option("--to", "stop", type=OFFSET, metavar="OFFSET", help="Only records before this offset.")
 @click.option("--limit", type=click.IntRange(1), metavar="N", help="Print at most N records.")
 @click.option("--reverse", is_flag=True, help="Print the newest records first.")
 @click.option(

@@ -13,7 +13,16 @@ import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside, warn
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import command, config_option, gathered, read_config, topic_map
+from rmqstore.cli.shared.options import (
+    PATH,
+    SOURCE,
+    command,
+    config_option,
+    gathered,
+    json_option,
+    read_config,
+    topic_map,
+)
 from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError, reason
 from rmqstore.texts import Text, joined
 
@@ -58,18 +67,18 @@ class ImportFlags:
         "rmqstore import lost.ndjson --into /data/rocketmq/store --renumber",
     ),
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="FILE…")
+@click.argument("files", nargs=-1, required=True, type=SOURCE, metavar="FILE…")
 @click.option(
     "-o",
     "--output",
     "target",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="DIR",
     help="Directory of the new store. It must not exist; it appears when the import is complete.",
 )
 @click.option(
     "--into",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="STORE",
     help="Append to this store instead. It must have no problems, and its broker must be stopped.",
 )
@@ -96,7 +105,7 @@ class ImportFlags:
     help="Topic with queue.type=BatchCQ (may be repeated).",
 )
 @click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, like brokers before 5.4.0.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@json_option
 @click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
 @gathered("how", ImportFlags)
 def import_(

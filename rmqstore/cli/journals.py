@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import DurationType, bytes_text, many, time_text
+from rmqstore.cli.printing.quantities import DURATION, bytes_text, many, time_text
 from rmqstore.cli.shared.options import command
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.formats.times import parse_stamp
@@ -99,7 +99,7 @@ class Selected(TypedDict):
 )
 @click.option(
     "--older-than",
-    type=DurationType(),
+    type=DURATION,
     metavar="TIME",
     help="With --prune: also remove repairs older than this, such as 30d.",
 )

@@ -21,7 +21,16 @@ from rmqstore.cli.shared.apply_command import (
     tell_differences,
     tell_refusals,
 )
-from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
+from rmqstore.cli.shared.options import (
+    PATH,
+    Applying,
+    WorkOptions,
+    applying,
+    broker_option,
+    command,
+    gathered,
+    json_option,
+)
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Text
@@ -65,7 +74,7 @@ class Member:
     "--check-replica",
     "replicas",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="PATH",
     help="Store or fingerprint file of another node, which must be equal (may be repeated).",
 )
@@ -259,9 +268,6 @@ def _dledger_done_lines(
     yield Text("Result: this can be undone until a broker has run; journal {journal}", journal=journal)
 
 
-_PATH = click.Path(path_type=Path)
-
-
 @dataclass(frozen=True, slots=True)
 class Group:
     """The other nodes of the group, and what to do with entries that may not be committed."""
@@ -300,7 +306,7 @@ class MigrationOptions:
     "-o",
     "--output",
     "target",
-    type=_PATH,
+    type=PATH,
     required=True,
     metavar="DIR",
     help="Directory of the new store; must not exist.",
@@ -308,15 +314,15 @@ class MigrationOptions:
 @click.option("--self-id", metavar="ID", help="dLegerSelfId, if the store has several DLedger directories.")
 @click.option("--peers", metavar="TEXT", help="dLegerPeers, or the number of nodes (default: from broker.conf).")
 @click.option(
-    "--replica", "replicas", type=_PATH, multiple=True, metavar="DIR", help="Store of another node (may be repeated)."
+    "--replica", "replicas", type=PATH, multiple=True, metavar="DIR", help="Store of another node (may be repeated)."
 )
 @click.option("--include-uncommitted", is_flag=True, help="Include entries after the last committed one.")
 @click.option("--only-committed", is_flag=True, help="Leave out entries after the last committed one.")
 @click.option(
-    "--id-map", type=_PATH, metavar="FILE", help="CSV file with old and new message ids (default: DIR.message-ids.csv)."
+    "--id-map", type=PATH, metavar="FILE", help="CSV file with old and new message ids (default: DIR.message-ids.csv)."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@json_option
 @gathered("group", Group)
 @gathered("made", MigrationOptions)
 def migrate_to_commitlog(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import Time, many, parse_time, printable, time_text, title
+from rmqstore.cli.printing.quantities import TIME, many, parse_time, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import Applying, applying, command, gathered
+from rmqstore.cli.shared.options import PATH, Applying, applying, command, gathered
 from rmqstore.errors import AppliedUnchecked, Refused, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text, joined
@@ -74,7 +74,7 @@ class OffsetsOptions:
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=Path),
+    type=PATH,
     metavar="STORE",
     help="Take the offsets of another store, for example of a replica or a backup.",
 )
@@ -226,7 +226,7 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
         when = parse_time(target)
     except ValueError as error:
         raise UsageError(
-            Text("--to {why}", why=Time().reason(target, error)),
+            Text("--to {why}", why=TIME.reason(target, error)),
             Text("give a time, earliest, latest or a queue offset"),
         ) from error
     return positions.at_time(topic, queue_id, when)

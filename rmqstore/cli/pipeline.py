@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import Size, Time, bytes_text, many
+from rmqstore.cli.printing.quantities import SIZE, TIME, bytes_text, many
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.help_pages import kept
-from rmqstore.cli.shared.options import SINCE, command, config_option, gathered
+from rmqstore.cli.shared.options import SINCE, command, config_option, gathered, json_option
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -81,20 +81,20 @@ class JobOptions:
     "--body", type=click.Choice(["plain", "raw"]), help="Include bodies: decompressed (plain), or as stored (raw)."
 )
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="export, du: only this topic (may be repeated).")
-@click.option("--since", type=Time(), help=kept(Text("export, du: {since}", since=SINCE)))
-@click.option("--until", type=Time(), help="export, du: only messages stored before this time.")
+@click.option("--since", type=TIME, help=kept(Text("export, du: {since}", since=SINCE)))
+@click.option("--until", type=TIME, help="export, du: only messages stored before this time.")
 @click.option("--quick", is_flag=True, help="verify, crosscheck: do not check body CRCs.")
 @click.option("--broker", metavar="VERSION", help="verify: broker version whose start-up to forecast.")
 @click.option(
     "--split-size",
-    type=Size(),
+    type=SIZE,
     metavar="SIZE",
     help="Bytes per task (default: 128M; verify, crosscheck, du: 64M; export: 256M).",
 )
 @click.option(
     "--fillers", is_flag=True, help="export, du, sql: include records that repairs put in the place of lost messages."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+@json_option
 @gathered("session", Session)
 @gathered("asked", JobOptions)
 def pipeline(

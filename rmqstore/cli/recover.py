@@ -10,7 +10,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import refuse_unknown_codes
-from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command, gathered
+from rmqstore.cli.shared.options import SOURCE, Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Text
@@ -83,7 +83,7 @@ class ReplicaOptions:
 @click.option(
     "--replica",
     "replicas",
-    type=click.Path(path_type=Path, readable=False),
+    type=SOURCE,
     metavar="PATH",
     multiple=True,
     help="Take the original bytes from this replica, which is only read: the store or the broker.conf of another node "

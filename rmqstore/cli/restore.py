@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside
-from rmqstore.cli.printing.quantities import Offset, Time, many, parse_time, time_text
-from rmqstore.cli.shared.options import WorkOptions, broker_option, command, gathered
+from rmqstore.cli.printing.quantities import OFFSET, TIME, many, parse_time, time_text
+from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import REPOSITORY, real_path
 from rmqstore.texts import Placed, Text
@@ -37,9 +37,9 @@ _SHOWN_GROUPS = 5
     ),
 )
 @click.argument("snapshot", metavar="REPO::NAME[@SNAPSHOT]")
-@click.argument("target", type=click.Path(path_type=Path), metavar="DIR")
-@click.option("--until", type=Time(), help="End the log before the first message stored at or after this time.")
-@click.option("--at", type=Offset(), metavar="OFFSET", help="End the log at the last message that ends by OFFSET.")
+@click.argument("target", type=PATH, metavar="DIR")
+@click.option("--until", type=TIME, help="End the log before the first message stored at or after this time.")
+@click.option("--at", type=OFFSET, metavar="OFFSET", help="End the log at the last message that ends by OFFSET.")
 @click.option(
     "--role",
     type=click.Choice(["master", "slave", "controller", "dledger"]),
@@ -171,7 +171,7 @@ def result_lines(done: RestoredStore, target: Path, what: str, replica: str = ""
         "rmqstore seed /data/rocketmq/store /mnt/node3/store --role dledger --id n2",
     ),
 )
-@click.argument("target", type=click.Path(path_type=Path), metavar="DIR")
+@click.argument("target", type=PATH, metavar="DIR")
 @click.option(
     "--role", type=click.Choice(["slave", "controller", "dledger"]), required=True, help="What the new broker will be."
 )

@@ -16,7 +16,17 @@ import orjson
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
-from rmqstore.cli.shared.options import FILE, command, config_option, gathered, read_config, text_filters, topic_map
+from rmqstore.cli.shared.options import (
+    FILE,
+    PATH,
+    SOURCE,
+    command,
+    config_option,
+    gathered,
+    read_config,
+    text_filters,
+    topic_map,
+)
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
 from rmqstore.errors import BadRow, UsageError
 from rmqstore.files.disk import is_snapshot_address
@@ -115,11 +125,11 @@ class SendOptions:
         "rmqstore send /backup/repo::broker-a --topic Order --namesrv 10.0.0.1:9876 --journal order.journal",
     ),
 )
-@click.argument("source", type=click.Path(path_type=Path, readable=False), metavar="SOURCE")
+@click.argument("source", type=SOURCE, metavar="SOURCE")
 @click.option("--namesrv", required=True, metavar="HOST:PORT", help="Name servers of the cluster (several with ';').")
 @click.option(
     "--rocketmq-home",
-    type=click.Path(path_type=Path),
+    type=PATH,
     envvar="ROCKETMQ_HOME",
     metavar="DIR",
     help="A RocketMQ installation, 4.3 or later: its lib/ has the client (default: $ROCKETMQ_HOME).",

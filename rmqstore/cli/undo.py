@@ -8,7 +8,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import broker_is_stopped, command
+from rmqstore.cli.shared.options import PATH, broker_is_stopped, command
 from rmqstore.texts import Text
 
 
@@ -22,7 +22,7 @@ from rmqstore.texts import Text
         "rmqstore undo /backup/journals/20260301T101500.405722Z --json",
     ),
 )
-@click.argument("journal", type=click.Path(path_type=Path), metavar="JOURNAL|STORE")
+@click.argument("journal", type=PATH, metavar="JOURNAL|STORE")
 @click.option("--last", is_flag=True, help="Undo the newest repair of STORE that is not yet undone.")
 @broker_is_stopped
 def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
@@ -74,7 +74,7 @@ def _store(path: Path) -> Path:
         "rmqstore info /data/rocketmq/store   # shows unfinished repairs",
     ),
 )
-@click.argument("journal", type=click.Path(path_type=Path))
+@click.argument("journal", type=PATH)
 @broker_is_stopped
 def resume(out: Output, journal: Path, stopped: bool) -> int:
     """Continue an interrupted repair to its end.

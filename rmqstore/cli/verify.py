@@ -15,10 +15,10 @@ import click
 
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.output import Output, Styled, json_bytes, refuse_inside
-from rmqstore.cli.printing.quantities import DurationType
+from rmqstore.cli.printing.quantities import DURATION
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics, parse_queues, refuse_unknown_codes
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
-from rmqstore.cli.shared.options import FILE, WorkOptions, broker_option, command, gathered
+from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
@@ -76,7 +76,7 @@ class OutputFiles:
 @click.option("--quick", is_flag=True, help="Do not check body CRCs.")
 @click.option(
     "--max-duration",
-    type=DurationType(),
+    type=DURATION,
     metavar="TIME",
     help="Stop after this time, such as 10m or 2h. A later --resume continues.",
 )
@@ -92,7 +92,7 @@ class OutputFiles:
 @click.option("--html", type=FILE, metavar="FILE", help="Also write the HTML page of `rmqstore report`.")
 @metrics_option
 @broker_option
-@click.argument("others", nargs=-1, type=click.Path(path_type=Path, readable=False), metavar="[STORE]...")
+@click.argument("others", nargs=-1, type=SOURCE, metavar="[STORE]...")
 @gathered("checks", Checks)
 @gathered("files", OutputFiles)
 def verify(

@@ -10,8 +10,8 @@ import click
 import pytest
 
 from rmqstore.cli.printing.quantities import (
+    OFFSET,
     UTC_KEY,
-    Offset,
     bytes_text,
     fitted,
     in_words,
@@ -100,13 +100,13 @@ def test_utc_changes_times_that_are_read_and_shown() -> None:
     ("text", "offset"), [("180887", 180887), ("180,887", 180887), ("1,180,887", 1180887), ("1_000", 1000), ("0", 0)]
 )
 def test_offset_may_have_the_separators_that_tables_show(text: str, offset: int) -> None:
-    assert Offset().convert(text, None, None) == offset
+    assert OFFSET.convert(text, None, None) == offset
 
 
 @pytest.mark.parametrize("text", ["-1", "1,2", "1,,000", "x", "", "1.000"])
 def test_invalid_offsets_are_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Offset().convert(text, None, None)
+        OFFSET.convert(text, None, None)
 
 
 @pytest.mark.parametrize(

@@ -62,58 +62,35 @@ def parse_offset(text: str) -> int:
     return int(text.replace(",", "").replace("_", ""))
 
 
-class _Quantity(click.ParamType[Any]):
+class Quantity(click.ParamType[Any]):
     """Type of an option whose text `parse` turns into a number; `expected` completes the error."""
 
-    parse: Callable[[str], float]
-    expected = ""
+    def __init__(self, name: str, parse: Callable[[str], float], expected: Text) -> None:
+        self.name, self._parse, self._expected = name, parse, expected
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if isinstance(value, int | float):
             return value
         try:
-            return self.parse(str(value))
+            return self._parse(str(value))
         except (ValueError, OverflowError, OSError) as error:
             self.fail(self.reason(str(value), error), param, ctx)
 
     def reason(self, text: str, error: Exception) -> str:
-        return Text("{text!r} is not {expected}", text=text, expected=self.expected)
+        """Return why a text cannot be parsed: a text of ours says more than those of Python."""
+        if error.args and isinstance(error.args[0], Text):
+            return reason(error)
+        return Text("{text!r} is not {expected}", text=text, expected=self._expected)
 
 
-class Time(_Quantity):
-    """Type of an option for a time, in epoch ms."""
-
-    name = "time"
-    parse = staticmethod(parse_time)
-    expected = Text("a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms")
-
-    def reason(self, text: str, error: Exception) -> str:
-        own = isinstance(error, ValueError) and ": " in str(error) and not str(error).startswith("Invalid isoformat")
-        return reason(error) if own else super().reason(text, error)
-
-
-class Size(_Quantity):
-    """Type of an option for a size, in bytes."""
-
-    name = "size"
-    parse = staticmethod(parse_size)
-    expected = Text("a size: give bytes, or a number with k, M, G or T")
-
-
-class DurationType(_Quantity):
-    """Type of an option for a duration, in seconds."""
-
-    name = "duration"
-    parse = staticmethod(parse_span)
-    expected = Text("a duration: give seconds, or 10m, 1.5h")
-
-
-class Offset(_Quantity):
-    """Type of an option for an offset; separators are allowed, because tables print them (`180,887`)."""
-
-    name = "offset"
-    parse = staticmethod(parse_offset)
-    expected = Text("an offset: give a number, such as 180887 or 180,887")
+TIME = Quantity("time", parse_time, Text("a time: give 2026-11-21T08:00, -2h, today, 'yesterday 10:00' or epoch ms"))
+"""In epoch ms."""
+SIZE = Quantity("size", parse_size, Text("a size: give bytes, or a number with k, M, G or T"))
+"""In bytes."""
+DURATION = Quantity("duration", parse_span, Text("a duration: give seconds, or 10m, 1.5h"))
+"""In seconds."""
+OFFSET = Quantity("offset", parse_offset, Text("an offset: give a number, such as 180887 or 180,887"))
+"""Tables print offsets with separators, so an option accepts them."""
 
 
 def bytes_text(count: float) -> str:
@@ -161,18 +138,15 @@ def utc_text(ms: int) -> str:
 
 def step_text(ms: int, *, counted: bool = False) -> str:
     """Format the length of a step of time: `hour` (`counted`: `1 hour`), `6 hours`, `5 minutes`, `day`."""
-    words = {86_400_000: Text("day"), 3_600_000: Text("hour"), 60_000: Text("minute"), 1000: Text("second")}
-    length = next((length for length in words if ms % length == 0), 1000)
-    count = ms // length
-    if count == 1 and not counted:
-        return words[length]
-    texts = {
-        "day": many(count, "day"),
-        "hour": many(count, "hour"),
-        "minute": many(count, "minute"),
-        "second": many(count, "second"),
+    units = {
+        86_400_000: (Text("day"), many(ms // 86_400_000, "day")),
+        3_600_000: (Text("hour"), many(ms // 3_600_000, "hour")),
+        60_000: (Text("minute"), many(ms // 60_000, "minute")),
+        1000: (Text("second"), many(ms // 1000, "second")),
     }
-    return texts[words[length]]
+    length = next((length for length in units if ms % length == 0), 1000)
+    one, number = units[length]
+    return one if ms == length and not counted else number
 
 
 def title(text: str, width: int = 0) -> str:

@@ -23,7 +23,7 @@ from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import UTC_KEY, Size, Time
+from rmqstore.cli.printing.quantities import SIZE, TIME, UTC_KEY
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, kept, paged
 from rmqstore.cli.shared.settings import config_of, defaults
@@ -148,13 +148,22 @@ VERSIONS = Text("4.3 … 5.5.1; default: the newest that can have written the st
 ALONE = 32 << 20  # bytes of logs up to which a single process is faster than several
 FILE = click.Path(path_type=Path, dir_okay=False)
 FOLDER = click.Path(path_type=Path, file_okay=False)
+PATH = click.Path(path_type=Path)
+SOURCE = click.Path(path_type=Path, readable=False)
+"""A store or a file to read: that it cannot be read is not wrong usage (exit code 2), as click says."""
 BODY = click.Choice(["text", "json", "hex", "base64"])
 _BROKER_CONF = Text("broker.conf with the paths, file sizes and DLedger settings.")
+_ONE_OBJECT = Text("Print one JSON object instead of text.")
 
 
 def config_option(words: str = _BROKER_CONF) -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Return the option -c, as `broker_conf`, of a command without the one argument STORE."""
     return click.option("-c", "--config", "broker_conf", type=FILE, metavar="FILE", help=words)
+
+
+def json_option(function: Callable[P, int]) -> Callable[P, int]:
+    """Return the option --json of a command whose -o is not where it writes its answer."""
+    return click.option("--json", "as_json", is_flag=True, help=_ONE_OBJECT)(function)
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +254,6 @@ def command(
         assert isinstance(result, Command)
         result.examples = examples
         if store:
-            # without click's test for read permission: that error is not wrong usage (exit code 2)
             path = click.Path(path_type=StorePath, readable=False)
             result.params.insert(0, click.Argument(["store"], type=path, metavar="STORE"))
         result.params += _shared(store, report, formats, filters, work)
@@ -357,10 +365,10 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
     if work:
         out += [
             _option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core)."),
-            _option("--max-rate", type=Size(), metavar="SIZE", help="Read at most this much per second, such as 50M."),
+            _option("--max-rate", type=SIZE, metavar="SIZE", help="Read at most this much per second, such as 50M."),
         ]
     if report:
-        out.append(_option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."))
+        out.append(_option("--json", "as_json", is_flag=True, help=_ONE_OBJECT))
     as_table = "table" in formats
     if formats:
         otherwise = Text("a table on a terminal, NDJSON otherwise") if as_table else Text("NDJSON on stdout")
@@ -391,8 +399,8 @@ def _filter_options() -> list[click.Parameter]:
             metavar="ID",
             help="Only this queue: a queue id, or TOPIC/ID (may be repeated).",
         ),
-        _option("--since", type=Time(), help=SINCE),
-        _option("--until", type=Time(), help=UNTIL),
+        _option("--since", type=TIME, help=SINCE),
+        _option("--until", type=TIME, help=UNTIL),
     ]
 
 
