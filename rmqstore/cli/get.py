@@ -122,7 +122,8 @@ def _offset(where: str) -> int | None:
 
 def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
     """Return the lost message that WHERE names, if it names no other message."""
-    from rmqstore.views.lost import LostFinder, parsed_place
+    from rmqstore.views.lookup import parsed_place
+    from rmqstore.views.lost import LostFinder
 
     if hits and hits[0].offset is None:
         return None  # a file of lost+found
@@ -142,8 +143,7 @@ def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
 
 def _why(store: Store, where: str) -> str:
     """Say what is at a place that has no message: another record, or the end of the log or queue."""
-    from rmqstore.views.lookup import around, queue_reader
-    from rmqstore.views.lost import parsed_place
+    from rmqstore.views.lookup import QueueUnits, around, parsed_place
 
     offset, place = _offset(where), parsed_place(where)
     if not store.logs:
@@ -158,7 +158,7 @@ def _why(store: Store, where: str) -> str:
         return Text(": no record starts there")
     if place is None:
         return ""
-    bounds = queue_reader(store)(*place[:2]).bounds()
+    bounds = QueueUnits(store, *place[:2]).bounds()
     if bounds is None:
         return Text(": there is no queue {topic}/{id}", topic=printable(place[0]), id=place[1])
     first, stop = bounds
@@ -180,13 +180,15 @@ def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
 
 def _scan(out: Output, store: Store, text: str) -> Iterator[Found]:
     """Read the log for an id that neither contains its offset nor is in an index file."""
+    from itertools import chain
+
     from rmqstore.views import lookup
-    from rmqstore.views.dump.messages import dump_messages
+    from rmqstore.views.dump.messages import Job, read_records
     from rmqstore.views.dump.selection import Selection
 
     out.note(Text("note: {text} is in no index file: reading the log", text=text))
-    for row in dump_messages(store, Selection(msg_ids=frozenset({text}))):
-        found = lookup.by_offset(store, int(row["offset"]))
+    for one in chain.from_iterable(read_records(store, "messages", Job(Selection(msg_ids=frozenset({text}))))):
+        found = lookup.by_offset(store, one.offset)
         if found is not None:
             yield found
 

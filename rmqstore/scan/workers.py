@@ -49,6 +49,19 @@ class Part(Protocol):
     end: int | None
 
 
+@dataclass(slots=True)
+class SplitPart:
+    """A `Part` that the runs of a split extend."""
+
+    begin: int | None = None
+    end: int | None = None
+
+    def extend(self, start: int, stop: int) -> None:
+        """Add the bounds of the next run."""
+        self.begin = start if self.begin is None else self.begin
+        self.end = stop
+
+
 P = TypeVar("P", bound=Part)
 T = TypeVar("T")
 # yields (split, function(split)) for every split, in the order of the splits

@@ -26,7 +26,7 @@ from rmqstore.scan.properties import PropertyTexts
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split, Workers, joined
+from rmqstore.scan.workers import Split, SplitPart, Workers, joined
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import WRONG_CRC, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection
@@ -135,9 +135,7 @@ def _named(row: Mapping[str, object]) -> str | None:
 
 
 @dataclass(slots=True)
-class _ExpectedPart:
-    begin: int | None = None
-    end: int | None = None
+class _ExpectedPart(SplitPart):
     hits: list[Hit] = field(default_factory=list)
 
 
@@ -177,8 +175,7 @@ class _ExpectedTexts:
 def _split_hits(wanted: _ExpectedTexts, repaired: Repaired, options: ScanOptions, split: Split) -> _ExpectedPart:
     out = _ExpectedPart()
     for run in scan_split(split, options):
-        out.begin = run.start if out.begin is None else out.begin
-        out.end = run.stop
+        out.extend(run.start, run.stop)
         columns = run.columns
         if columns is None or (run.kind is Kind.DIRTY and run.cause not in WRONG_CRC):
             continue

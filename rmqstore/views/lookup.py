@@ -32,6 +32,8 @@ from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
 
 _UNITS = 1 << 16  # units read at a time
+Place = tuple[str, int, int]
+"""(topic, queue id, queue offset)."""
 
 
 class IndexHit(NamedTuple):
@@ -175,8 +177,7 @@ class Found:
         return self.fault is Fault.NONE
 
     @property
-    def queue_place(self) -> tuple[str, int, int]:
-        """(topic, queue id, queue offset)."""
+    def queue_place(self) -> Place:
         return self.message.topic_text, self.message.queue_id, self.message.queue_offset
 
 
@@ -189,11 +190,6 @@ def by_offset(store: Store, offset: int) -> Found | None:
             if message is not None and file is not None:
                 return Found(message, at, store.relative(file.path), at - file.start, check_message(message, at))
     return None
-
-
-def by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Found | None:
-    """Return the message of a consume queue unit (simple, BatchCQ or RocksDB)."""
-    return QueueUnits(store, topic, queue_id).message(queue_offset)
 
 
 def by_message_id(store: Store, text: str) -> Found | None:
@@ -227,16 +223,16 @@ def around(store: Store, offset: int) -> tuple[Found | None, int | None]:
 
     Reads the log from the length of the largest record before the offset on.
     """
-    from rmqstore.views.dump.messages import Skipped, read_records
+    from rmqstore.views.dump.messages import Job, read_records
     from rmqstore.views.dump.selection import Selection
 
     before = Selection(start=max(0, offset - MAX_RECORD), stop=offset + 1)
     found = None
-    for records in read_records(store, "messages", before, Skipped()):
+    for records in read_records(store, "messages", Job(before)):
         found = records[-1]
     if found is not None and found.offset <= offset < found.offset + found.message.size:
         return by_offset(store, found.offset), None
-    last = next(read_records(store, "messages", Selection(limit=1, reverse=True), Skipped()), None)
+    last = next(read_records(store, "messages", Job(Selection(limit=1, reverse=True))), None)
     return None, last[0].offset + last[0].message.size if last else None
 
 
@@ -301,11 +297,11 @@ def find_one(store: Store, where: int | str) -> Found | None:
     text = str(where)
     place = parse_queue_offset(text)
     if place is not None:
-        return by_queue_offset(store, *place)
+        return QueueUnits(store, *place[:2]).message(place[2])
     return by_message_id(store, text) or next(by_key(store, text), None)
 
 
-def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
+def parse_queue_offset(text: str) -> Place | None:
     """Parse `TOPIC/QUEUE/OFFSET` (topic without slash); None for any other text.
 
     Errors: UsageError for a queue or an offset that is not a number.
@@ -319,6 +315,14 @@ def parse_queue_offset(text: str) -> tuple[str, int, int] | None:
         raise UsageError(
             Text("{text} is not TOPIC/QUEUE/OFFSET", text=text), Text("queue and offset are numbers: Order/2/17")
         ) from None
+
+
+def parsed_place(text: str) -> Place | None:
+    """Parse `TOPIC/QUEUE/OFFSET`; None for any other text, such as a key with slashes."""
+    try:
+        return parse_queue_offset(text)
+    except UsageError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems import codes
-from rmqstore.errors import CouldNotCheck, UsageError
+from rmqstore.errors import CouldNotCheck
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
@@ -31,9 +32,9 @@ from rmqstore.repair.plan.outcome import before
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import Job, Skipped, read_messages
+from rmqstore.views.dump.messages import Job, read_records
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.lookup import Found, Indexed, KeyIndex, entries_at
+from rmqstore.views.lookup import Found, Indexed, KeyIndex, Place, entries_at
 from rmqstore.views.progress import PopProgress
 
 if TYPE_CHECKING:
@@ -103,7 +104,6 @@ class Losses:
     """Cut messages below this offset are not lost if they have their unit (`StartForecast.outside_dledger`)."""
     unlisted: dict[str, int] = field(default_factory=dict)
     at_least: bool = False
-    notes: list[str] = field(default_factory=list)
 
     @property
     def count(self) -> int:
@@ -210,23 +210,20 @@ class LostMessages:
         if losses.cut_from is None:
             return
         damaged = {one.offset for one in losses.damaged}
-        job = Job(Selection(start=losses.cut_from))
-        for rows in read_messages(self.store, "messages", job, Skipped()):
-            for row in rows:
-                found = lookup.by_offset(self.store, int(row["offset"]))
-                if found is not None and found.sound and found.offset not in damaged:
-                    if found.offset is not None and found.offset < losses.served_below and self._has_unit(found):
-                        continue
-                    blank = LostMessage("", 0, 0, found.offset, cause="cut")
-                    yield self._consumed(_with_record(blank, found))
+        records = read_records(self.store, "messages", Job(Selection(start=losses.cut_from)))
+        for one in chain.from_iterable(records):
+            found = lookup.by_offset(self.store, one.offset)
+            if found is None or not found.sound or found.offset in damaged:
+                continue
+            unit = self.unit(found.queue_place) if one.offset < losses.served_below else None
+            if unit is None or unit.offset != found.offset:
+                yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause="cut"), found))
 
-    def _has_unit(self, found: Found) -> bool:
-        topic, queue_id, queue_offset = found.queue_place
-        try:
-            unit = self.queue(topic, queue_id).at(queue_offset)
-        except CannotRead:
-            return False
-        return unit is not None and unit.offset == found.offset
+    def unit(self, place: Place) -> lookup.Unit | None:
+        """Return the queue entry of a message; None if there is none, or if it cannot be read."""
+        with suppress(CannotRead):
+            return self.queue(*place[:2]).at(place[2])
+        return None
 
     # --- after a repair -----------------------------------------------------------------------------------------------
 
@@ -241,10 +238,9 @@ class LostMessages:
 
     def _from_plan(self, out: Losses, plan: Plan, record_at: RecordAt, *index_paths: list[Path]) -> None:
         """Add the messages of a plan. Each list of index files is searched for what the lists before it do not have."""
-        rows = [(row, False) for row in _rows(plan.facts.get("fillers"))]
-        rows += [(row, True) for row in _rows(plan.facts.get("mended"))]
-        for row, mended in rows:
-            out.damaged.append(self.damaged(row, mended, record_at))
+        out.damaged += [self.damaged(record, record_at) for record in _records(plan.facts.get("fillers"))]
+        for record in _records(plan.facts.get("mended")):
+            out.damaged.append(replace(self.damaged(record, self._here), mended=True, filler=False))
         offsets = {one.offset for one in out.damaged if one.offset is not None}
         sizes = index_sizes(self.store)
         known: dict[int, Indexed] = {}
@@ -261,26 +257,17 @@ class LostMessages:
             out.unlisted[""] = unplaced
         out.at_least |= bool(plan.loss.more.get("at_least"))
 
-    def damaged(self, row: Mapping[str, Any], mended: bool, record_at: RecordAt) -> LostMessage:
-        """Return the message of a row with topic, queue_id, queue_offset and offset.
-
-        `record_at` returns what is left of the record at an offset.
-        """
-        place = topic, queue_id, queue_offset = str(row["topic"]), int(row["queue_id"]), int(row["queue_offset"])
-        one = LostMessage(topic, queue_id, queue_offset, int(row["offset"]), mended=mended, filler=not mended)
-        found = (self._here if mended else record_at)(int(row["offset"]))
-        if found is not None and found.queue_place == place:
+    def damaged(self, record: _Record, record_at: RecordAt) -> LostMessage:
+        """Return the message of a record that a filler replaced; `record_at`: what is left at an offset."""
+        one = LostMessage(*record.place, record.offset, filler=True)
+        found = record_at(record.offset)
+        if found is not None and found.queue_place == record.place:
             return self._consumed(_with_record(one, found))
-        try:
-            unit = self.queue(topic, queue_id).at(queue_offset)
-        except CannotRead:
-            unit = None
-        if unit is not None and "length" in row and unit.offset == row["offset"]:
-            one = replace(one, size=unit.size)
-        elif unit is not None:
-            found = record_at(unit.offset)
+        unit = self.unit(record.place)
+        if unit is not None:
             one = replace(one, offset=unit.offset, size=unit.size)
-            if found is not None and found.queue_place == place:
+            found = record_at(unit.offset)
+            if found is not None and found.queue_place == record.place:
                 one = _with_record(one, found)
         return self._consumed(one)
 
@@ -333,14 +320,24 @@ def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
             yield folder, plan
 
 
-def _rows(fact: object) -> Iterator[Mapping[str, Any]]:
-    """Yield the rows of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
-    numbers = ("queue_id", "queue_offset", "offset")
+class _Record(NamedTuple):
+    """The place of a message, and the offset and length (bytes; 0 if unknown) of its record."""
+
+    place: Place
+    offset: int
+    length: int = 0
+
+
+def _records(fact: object) -> Iterator[_Record]:
+    """Yield the records of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
     for row in fact if isinstance(fact, list) else ():
-        if not isinstance(row, dict) or not isinstance(row.get("topic"), str):
+        if not isinstance(row, dict):
             continue
-        if all(_is_offset(row.get(name)) for name in numbers) and isinstance(row.get("length", 0), int):
-            yield row
+        topic, length = row.get("topic"), row.get("length", 0)
+        numbers: list[Any] = [row.get(name) for name in ("queue_id", "queue_offset", "offset")]
+        if isinstance(topic, str) and isinstance(length, int) and all(map(_is_offset, numbers)):
+            queue_id, queue_offset, offset = numbers
+            yield _Record((topic, queue_id, queue_offset), offset, length)
 
 
 def _is_offset(value: object) -> bool:
@@ -399,7 +396,6 @@ def quarantined_index(folder: JournalFolder) -> list[Path]:
 
 UNKNOWN = -1
 """Queue id and queue offset of a message whose queue entry is not known."""
-Place = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,17 +429,17 @@ class _AppliedRepair:
 
     def __init__(self, folder: JournalFolder, plan: Plan) -> None:
         self.folder = folder
-        self.rows = {int(row["offset"]): row for row in _rows(plan.facts.get("fillers"))}
+        self.records = {record.offset: record for record in _records(plan.facts.get("fillers"))}
 
     @cached_property
     def kept(self) -> dict[int, Found]:
         return kept_records(self.folder)
 
-    def row_at(self, offset: int) -> Mapping[str, Any] | None:
-        """Return the row of the filler that covers a log offset."""
-        if offset in self.rows:
-            return self.rows[offset]
-        return next((row for at, row in self.rows.items() if at < offset < at + int(row.get("length", 0))), None)
+    def record_at(self, offset: int) -> _Record | None:
+        """Return the record of the filler that covers a log offset."""
+        if offset in self.records:
+            return self.records[offset]
+        return next((one for at, one in self.records.items() if at < offset < at + one.length), None)
 
 
 class LostFinder:
@@ -476,12 +472,11 @@ class LostFinder:
         known = self.in_repair(found.offset)
         if known is not None:
             return known
-        message = found.message
-        own = properties.parse_properties(message.properties)
-        row = dict(zip(("topic", "queue_id", "queue_offset"), found.queue_place, strict=True), offset=found.offset)
-        one = self._view.damaged(row, False, lambda _: None)
-        keys = {"keys": own.get(properties.KEYS), "unique_key": own.get(properties.UNIQ_KEY)}
-        return MissingMessage(_with(one, size=message.size, **keys), "filler")
+        own = properties.parse_properties(found.message.properties)
+        one = self._view.damaged(_Record(found.queue_place, found.offset), lambda _: None)
+        keys, unique_key = own.get(properties.KEYS), own.get(properties.UNIQ_KEY)
+        size = found.message.size if one.size is None else one.size
+        return MissingMessage(replace(one, size=size, keys=keys, unique_key=unique_key), "filler")
 
     def in_repairs(self, texts: Collection[str]) -> Iterator[tuple[MissingMessage, str]]:
         """Yield the messages that repairs replaced and that a key, an id or TOPIC/QUEUE/OFFSET names, with that text.
@@ -491,26 +486,26 @@ class LostFinder:
         for repair in self._repairs:
             found = {(offset, text) for text in texts for offset in self._named(repair, text)}
             for offset, text in sorted(found):
-                yield self._lost(repair, repair.rows[offset]), text
+                yield self._lost(repair, repair.records[offset]), text
 
     def _named(self, repair: _AppliedRepair, text: str) -> Iterator[int]:
-        if not repair.rows:
+        if not repair.records:
             return
-        place = parsed_place(text)
+        place = lookup.parsed_place(text)
         decoded = messageid.decode_offset_message_id(text)
-        for offset, row in repair.rows.items():
+        for offset, record in repair.records.items():
             kept = repair.kept.get(offset)
-            if place == (row["topic"], row["queue_id"], row["queue_offset"]):
+            if place == record.place:
                 yield offset
-            elif kept is not None and kept.queue_place == (row["topic"], row["queue_id"], row["queue_offset"]):
+            elif kept is not None and kept.queue_place == record.place:
                 if lookup.has_key(kept.message, text):
                     yield offset
             elif decoded is not None and decoded.physical_offset == offset:
                 yield offset
-        topics = {str(row["topic"]) for row in repair.rows.values()}
+        topics = {record.place[0] for record in repair.records.values()}
         for hit in KeyIndex(self.store, quarantined_index(repair.folder)).hits(topics, (text,)):
-            known = repair.rows.get(hit.offset)
-            if known is not None and known["topic"] == hit.topic and hit.offset not in repair.kept:
+            known = repair.records.get(hit.offset)
+            if known is not None and known.place[0] == hit.topic and hit.offset not in repair.kept:
                 yield hit.offset
 
     def at(self, offset: int, topic: str) -> MissingMessage:
@@ -522,54 +517,32 @@ class LostFinder:
             place = lookup.place_of(self.store, topic, offset)
         except CannotRead:
             place = None
-        cause = "damaged" if self.has_file(offset) else "missing-file"
         if place is None:
-            return MissingMessage(LostMessage(topic, UNKNOWN, UNKNOWN, offset, consumed_by=None), cause)
-        row = {"topic": topic, "queue_id": place[0], "queue_offset": place[1], "offset": offset}
-        return MissingMessage(self._unrepaired(row), cause)
+            return self._unrepaired(LostMessage(topic, UNKNOWN, UNKNOWN, offset, consumed_by=None), offset)
+        return self._unrepaired(self._view.damaged(_Record((topic, *place), offset), lambda _: None), offset)
 
     def at_place(self, place: Place) -> MissingMessage | None:
         """Return the message of a queue entry that points to no good record; None if there is no such entry."""
-        try:
-            unit = lookup.QueueUnits(self.store, place[0], place[1]).at(place[2])
-        except CannotRead:
-            return None
+        unit = self._view.unit(place)
         if unit is None or lookup.by_offset(self.store, unit.offset) is not None:
             return None
         known = self.in_repair(unit.offset)
         if known is not None:
             return known
-        row = dict(zip(("topic", "queue_id", "queue_offset"), place, strict=True), offset=unit.offset)
-        one = _with(self._unrepaired(row), size=unit.size)
-        return MissingMessage(one, "damaged" if self.has_file(unit.offset) else "missing-file")
+        return self._unrepaired(self._view.damaged(_Record(place, unit.offset), lambda _: None), unit.offset)
 
-    def _unrepaired(self, row: Mapping[str, Any]) -> LostMessage:
-        return replace(self._view.damaged(row, False, lambda _: None), filler=False)
-
-    def has_file(self, offset: int) -> bool:
-        """Return whether a log file has this offset."""
-        return any(log.find(offset) is not None for log, _ in self.store.logs)
+    def _unrepaired(self, one: LostMessage, offset: int) -> MissingMessage:
+        has_file = any(log.find(offset) is not None for log, _ in self.store.logs)
+        return MissingMessage(replace(one, filler=False), "damaged" if has_file else "missing-file")
 
     def in_repair(self, offset: int) -> MissingMessage | None:
         """Return the message that a repair replaced by a filler that covers a log offset."""
         for repair in self._repairs:
-            row = repair.row_at(offset)
-            if row is not None:
-                return self._lost(repair, row)
+            record = repair.record_at(offset)
+            if record is not None:
+                return self._lost(repair, record)
         return None
 
-    def _lost(self, repair: _AppliedRepair, row: Mapping[str, Any]) -> MissingMessage:
-        one = self._view.damaged(row, False, repair.kept.get)
+    def _lost(self, repair: _AppliedRepair, record: _Record) -> MissingMessage:
+        one = self._view.damaged(record, repair.kept.get)
         return MissingMessage(one, "filler", repair.folder.name, repair.folder.path)
-
-
-def parsed_place(text: str) -> Place | None:
-    """Parse `TOPIC/QUEUE/OFFSET`; None for any other text, such as a key with slashes."""
-    try:
-        return lookup.parse_queue_offset(text)
-    except UsageError:
-        return None
-
-
-def _with(one: LostMessage, **more: Any) -> LostMessage:
-    return replace(one, **{name: value for name, value in more.items() if getattr(one, name) is None})

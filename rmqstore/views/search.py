@@ -5,7 +5,9 @@ The ways are tried in this order. Where the index does not cover a part of the l
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC
 
@@ -18,10 +20,10 @@ from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text, joined
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_messages
+from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_records
 from rmqstore.views.dump.selection import Selection, matches, offsets_between, time_span
-from rmqstore.views.lookup import Covered, Found, IndexHit, KeyIndex
-from rmqstore.views.lost import LostFinder, MissingMessage, parsed_place
+from rmqstore.views.lookup import Covered, Found, IndexHit, KeyIndex, Place, QueueUnits, parsed_place
+from rmqstore.views.lost import LostFinder, MissingMessage
 
 _BEFORE, _AFTER = 5 * 60_000, 30 * 60_000
 """The range of store times around the time in a unique id (ms): clocks differ, and sending takes time."""
@@ -146,13 +148,14 @@ class _Search:
         """Look up offset message ids and TOPIC/QUEUE/OFFSET; return the texts that were not found."""
         left = set()
         for text in texts:
-            found = lookup.by_message_id(self.store, text) or self._at_place(text)
+            place = parsed_place(text)
+            found = lookup.by_message_id(self.store, text)
+            if found is None and place is not None:
+                with suppress(CannotRead):
+                    found = QueueUnits(self.store, *place[:2]).message(place[2])
             if found is not None:
                 self._take(found, {text})
-                continue
-            place = parsed_place(text)
-            lost = self.losses.at_place(place) if place is not None else None
-            if lost is not None:
+            elif place is not None and (lost := self.losses.at_place(place)) is not None:
                 self.answer.lose(lost, text)
             else:
                 left.add(text)
@@ -166,13 +169,6 @@ class _Search:
                 self.answer.lose(lost, text)
                 known.add(text)
         return texts - known
-
-    def _at_place(self, text: str) -> Found | None:
-        place = parsed_place(text)
-        try:
-            return lookup.by_queue_offset(self.store, *place) if place is not None else None
-        except CannotRead:
-            return None
 
     def _take(self, found: Found | None, texts: Collection[str] = ()) -> bool:
         """Add a message to the answer if it meets all conditions; return False only if there is no message.
@@ -216,11 +212,9 @@ class _Search:
                 return frozenset()
         if files.broken:
             return texts
-        gaps = list(self._uncovered(files.covered()))
-        if self.question.read_log == "never":
-            return texts - known
-        for log, start, stop in gaps:
-            known |= self._read(log, self._scan_for(texts), start, stop)
+        if self.question.read_log != "never":
+            for log, start, stop in self._uncovered(files.covered()):
+                known |= self._read(log, self._scan_for(texts), start, stop)
         return texts - known
 
     def _hit(self, hit: IndexHit) -> bool:
@@ -318,9 +312,7 @@ class _Search:
                 selection = Selection(queues=frozenset({place[:2]}), topics=frozenset({place[0]}))
                 self._read(log, selection, log.queue.start, log.queue.stop, place)
 
-    def _read(
-        self, log: Log, selection: Selection, start: int, stop: int, place: tuple[str, int, int] | None = None
-    ) -> set[str]:
+    def _read(self, log: Log, selection: Selection, start: int, stop: int, place: Place | None = None) -> set[str]:
         """Read a range of a log, and return the texts found in it."""
         answered: set[str] = set()
         if start >= stop or self._has_more_than_enough():
@@ -328,11 +320,11 @@ class _Search:
         self.answer.read.append((start, stop))
         # in DLedger, a record's offset is after the header of its entry
         job = Job(replace(selection, start=start, stop=stop + log.body_offset), scan=self.means.scan)
-        rows = read_messages(
+        records = read_records(
             self.store, log.name, job, self.answer.damage, jobs=self.means.jobs, progress=self.means.progress
         )
-        for row in (row for chunk in rows for row in chunk):
-            found = lookup.by_offset(self.store, int(row["offset"]))
+        for one in itertools.chain.from_iterable(records):
+            found = lookup.by_offset(self.store, one.offset)
             if found is None or place not in (None, found.queue_place):
                 continue
             named = {text for text in selection.texts if lookup.has_key(found.message, text)}

@@ -25,7 +25,7 @@ from rmqstore.formats.message import Fault, Message, check_message, host_text, i
 from rmqstore.formats.times import epoch_ms, utc
 from rmqstore.texts import Text, many
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import ExportOptions, Skipped, read_batches, read_records
+from rmqstore.views.dump.messages import ExportOptions, Job, Skipped, read_batches, read_records
 from rmqstore.views.dump.selection import Selection
 
 Words = str | Iterable[str]
@@ -218,7 +218,7 @@ class Table:
 
     def batches(self) -> Iterator[Any]:
         """Yield a pyarrow.RecordBatch for some thousand messages at a time; memory does not grow with the store."""
-        return read_batches(self._store, self._job, Skipped())
+        return read_batches(self._store, self._job)
 
     def to_arrow(self) -> Any:
         """Return all rows as one pyarrow.Table.
@@ -278,8 +278,8 @@ class StoreView(Store):
         with what was skipped.
         Errors: ValueError for an invalid time
         """
-        selection = _selection(topic, queue, filters, reverse)
-        for records in read_records(self, "messages", selection, damage if damage is not None else Skipped()):
+        job = Job(_selection(topic, queue, filters, reverse))
+        for records in read_records(self, "messages", job, damage):
             for one in records:
                 yield StoredMessage(one.message, one.offset, one.fault)
 

@@ -25,7 +25,7 @@ from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split, Workers, joined
+from rmqstore.scan.workers import Split, SplitPart, Workers, joined
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 
@@ -88,9 +88,7 @@ class Usage:
 
 
 @dataclass(slots=True)
-class _UsagePart:
-    begin: int | None = None
-    end: int | None = None
+class _UsagePart(SplitPart):
     usage: Usage = field(default_factory=Usage)
     runs: list[Run] = field(default_factory=list)
 
@@ -112,12 +110,13 @@ class _Counter:
             for name in names:
                 if name not in known:
                     known[name] = self._codes(name, columns)
-            if len(names) == 1:
-                codes, labels = known[dimension]
-                _fill(out, dimension, labels, *_sums(codes, size, counts, len(labels)))
-            else:
-                codes, combined = _combined([known[name] for name in names])
-                _fill(out, dimension, combined, *_sums(codes, size, counts, len(combined)))
+            codes, labels = known[dimension] if len(names) == 1 else _combined([known[name] for name in names])
+            # bincount's weights are float64: exact up to 2^53 bytes in one chunk
+            messages, sizes = (np.bincount(codes, weights, len(labels)).astype(np.int64) for weights in (counts, size))
+            table = out.tables.setdefault(dimension, {})
+            for label, *numbers in zip(labels, messages.tolist(), sizes.tolist(), strict=True):
+                if numbers[0]:
+                    _add(table, label, *numbers)
         return out
 
     def _codes(self, name: str, columns: Columns) -> _Codes:
@@ -173,19 +172,6 @@ def _combined(parts: Sequence[_Codes]) -> tuple[I64, list[Label]]:
     return inverse, labels_of
 
 
-def _sums(codes: I64, size: I64, counts: I64, n: int) -> tuple[list[int], list[int]]:
-    # bincount's weights are float64: exact up to 2^53 bytes in one chunk
-    messages = np.bincount(codes, weights=counts, minlength=n).astype(np.int64).tolist()
-    return messages, np.bincount(codes, weights=size, minlength=n).astype(np.int64).tolist()
-
-
-def _fill(out: Usage, name: str, labels: Iterable[Label], messages: list[int], total: list[int]) -> None:
-    table = out.tables.setdefault(name, {})
-    for label, m, b in zip(labels, messages, total, strict=True):
-        if m:
-            _add(table, label, m, b)
-
-
 def _add(table: Table, label: Label, messages: int, size: int) -> None:
     row = table.setdefault(label, [0, 0])
     row[0] += messages
@@ -209,9 +195,7 @@ def count_split(dimensions: tuple[str, ...], selection: Selection, options: Scan
     out = _UsagePart()
     counter, selector = _Counter(dimensions), Selector(replace(selection, fillers=True))
     for run in scan_split(split, options):
-        if out.begin is None:
-            out.begin = run.start
-        out.end = run.stop
+        out.extend(run.start, run.stop)
         columns = run.columns
         if columns is not None and run.kind is Kind.RECORDS:
             mask = selector.mask(columns)
@@ -249,9 +233,8 @@ def usage(
     selection = replace(selection or Selection(), fillers=fillers, repaired=repaired_records(store))
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
     for log in (own_log(store, log) for log in logs_of(store)):
-        for split, part in joined(
-            count, list(splits_for(log, selection, workers.split_size)), workers.jobs, workers.mapper
-        ):
+        splits = list(splits_for(log, selection, workers.split_size))
+        for split, part in joined(count, splits, workers.jobs, workers.mapper):
             damage.at_file(log.name, split.file)
             out.add(part.usage)
             for run in part.runs:

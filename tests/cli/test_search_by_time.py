@@ -10,7 +10,7 @@ import pytest
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.message import HEADS_BY_FLAG
 from rmqstore.views.dump import selection as log_times
-from rmqstore.views.dump.messages import Skipped, logs_of, read_records
+from rmqstore.views.dump.messages import Job, logs_of, read_records
 from rmqstore.views.dump.selection import Selection, offsets_between
 from rmqstore.views.usage import usage
 from tests.cases.case import make, read_case
@@ -34,7 +34,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def messages(store: Store, selection: Selection) -> list[tuple[int, int]]:
     """Return offset and store time of the selected messages."""
-    chunks = read_records(store, "messages", selection, Skipped())
+    chunks = read_records(store, "messages", Job(selection))
     return [(found.offset, found.message.store_timestamp) for chunk in chunks for found in chunk]
 
 

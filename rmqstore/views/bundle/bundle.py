@@ -32,7 +32,7 @@ from rmqstore.texts import Text
 from rmqstore.views.bundle.logs import Piece, byte_noise, log_pieces
 from rmqstore.views.bundle.names import JSON_WORDS, Pseudonyms, json_text
 from rmqstore.views.bundle.units import IndexHashes, ext_pieces, index_pieces, timer_pieces, unit_pieces
-from rmqstore.views.dump.messages import Log, Skipped, logs_of, read_records
+from rmqstore.views.dump.messages import Job, Log, logs_of, read_records
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.lookup import topics, topics_of_queues
 
@@ -441,9 +441,8 @@ class _Builder:
 
 
 def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
-    for found in read_records(store, log.name, selection, Skipped()):
-        return found[0].offset
-    return None
+    found = next(read_records(store, log.name, Job(selection)), None)
+    return found[0].offset if found else None
 
 
 def _placed(files: Files, path: Path, log: Log) -> MappedFile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import orjson
@@ -27,7 +27,7 @@ from rmqstore.scan.records import scan_file, scan_split
 from rmqstore.scan.resync import resync
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.window import ScanOptions, Window
-from rmqstore.scan.workers import SPLIT_SIZE, Split, joined, plan_splits
+from rmqstore.scan.workers import SPLIT_SIZE, Split, SplitPart, joined, plan_splits
 from rmqstore.views.dump.selection import Selection, Selector, offsets_between
 from rmqstore.views.dump.workers import map_into_shared
 
@@ -40,6 +40,7 @@ CHUNK = SPLIT + (64 << 10)  # holds a split with the record that extends beyond 
 WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
 _MAX_SPANS = 100
 
+T = TypeVar("T")
 Buffer = bytes | memoryview
 Progress = Callable[[int], None] | None
 
@@ -179,16 +180,14 @@ class FoundRecord:
 
 
 @dataclass(slots=True)
-class Rendered:
+class Rendered(SplitPart):
     """A worker's result for a split: `count` records, and the runs between them (runs of records merged, no columns).
 
-    `begin` and `end` are the bounds of the runs. Text: the first `used` bytes are in the area that the worker was
-    given, the rest is in `text`; `ends` has the line ends of every chunk, only if not all lines may be needed. Other
-    forms are in `records`. `runs`: (run, whether its damaged record is shown).
+    Text: the first `used` bytes are in the area that the worker was given, the rest is in `text`; `ends` has the line
+    ends of every chunk, only if not all lines may be needed. Other forms are in `records`. `runs`: (run, whether its
+    damaged record is shown).
     """
 
-    begin: int | None = None
-    end: int | None = None
     count: int = 0
     records: list[Any] = field(default_factory=list)
     ends: list[I64] = field(default_factory=list)
@@ -245,9 +244,7 @@ def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
         return out.room(size)
 
     for run in scan_split(split, job.scan):
-        if out.begin is None:
-            out.begin = run.start
-        out.end = run.stop
+        out.extend(run.start, run.stop)
         columns, oks, shown = _shown(run, job, selector)
         if columns is not None and len(columns):
             fault = run.cause if run.kind is Kind.DIRTY else Fault.NONE
@@ -319,24 +316,29 @@ def wanted_records(run: Run, columns: Columns, selector: Selector) -> tuple[Colu
 
 
 def read_text(
-    store: Store, what: str, job: Job, damage: Skipped, *, jobs: int = 1, progress: Progress = None
+    store: Store, what: str, job: Job, damage: Skipped | None, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[tuple[int, list[Buffer]]]:
     """Yield (number of records, pieces of text) for some thousand records at a time, in address order.
 
     The pieces are valid until the next iteration. Reading stops at `job.selection.limit`; with `reverse`, the newest
     records come first. Fills in `damage`. `progress` is called with the bytes of every split that was read.
     """
-    left = job.selection.limit
-    for part in _parts(store, what, job, damage, jobs, progress):
-        count, text = part.count, part.text
-        if part.ends:
-            lines = _cut_lines(b"".join(text), part.ends)
-            lines = (lines[::-1] if job.selection.reverse else lines)[:left]
-            count, text = len(lines), list(lines)
-            left = left if left is None else left - count
-        if count:
-            yield count, text
-        if left == 0:
+    parts = _parts(store, what, job, damage, jobs, progress)
+    if job.selection.limit is None and not job.selection.reverse:
+        yield from ((part.count, part.text) for part in parts if part.count)
+    else:
+        for lines in _chosen((_cut_lines(b"".join(part.text), part.ends) for part in parts), job.selection):
+            yield len(lines), list(lines)
+
+
+def _chosen(groups: Iterator[list[T]], selection: Selection) -> Iterator[list[T]]:
+    """Yield the records in the order of the selection, up to its limit; no group is taken after that."""
+    left = selection.limit
+    for group in groups:
+        chosen = selection.ordered(group)[:left]
+        if chosen:
+            yield chosen
+        if left is not None and not (left := left - len(chosen)):
             return
 
 
@@ -353,33 +355,29 @@ def _cut_lines(text: bytes, chunks: list[I64]) -> list[bytes]:
 
 
 def read_messages(
-    store: Store, what: str, job: Job, damage: Skipped, *, jobs: int = 1, progress: Progress = None
+    store: Store, what: str, job: Job, damage: Skipped | None = None, *, jobs: int = 1, progress: Progress = None
 ) -> Iterator[list[Row]]:
     """Yield rows (dicts), otherwise as `read_text`."""
     for _, text in read_text(store, what, replace(job, form="text"), damage, jobs=jobs, progress=progress):
         yield [orjson.loads(line) for line in b"".join(text).splitlines()]
 
 
-def read_records(store: Store, what: str, selection: Selection, damage: Skipped) -> Iterator[list[FoundRecord]]:
+def read_records(
+    store: Store, what: str, job: Job, damage: Skipped | None = None, *, jobs: int = 1, progress: Progress = None
+) -> Iterator[list[FoundRecord]]:
     """Yield records, otherwise as `read_text`."""
-    job = Job(selection, "message")
-    left = selection.limit
-    for part in _parts(store, what, job, damage):
-        records = (part.records[::-1] if selection.reverse else part.records)[:left]
-        left = left if left is None else left - len(records)
-        if records:
-            yield records
-        if left == 0:
-            return
+    parts = _parts(store, what, replace(job, form="message"), damage, jobs, progress)
+    return _chosen((part.records for part in parts), job.selection)
 
 
 def _parts(
-    store: Store, what: str, job: Job, damage: Skipped, jobs: int = 1, progress: Progress = None
+    store: Store, what: str, job: Job, damage: Skipped | None, jobs: int = 1, progress: Progress = None
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
     if job.stale:
         yield from _old_records(store, job, jobs, progress)
         return
+    damage = Skipped() if damage is None else damage
     logs = logs_of(store, what)
     if job.selection.repaired is NOTHING and store.files.has_entry(store.journal_directory):
         from rmqstore.checks.filler_notes import repaired_records
@@ -521,7 +519,7 @@ def dump_messages(
     """
     style = BodyStyle(body or ("base64" if raw_body else None), raw_body)
     job = Job(selection or Selection(), "text", what == "dledger", style, foreign=what == "commitlog")
-    for rows in read_messages(store, what, job, damage if damage is not None else Skipped()):
+    for rows in read_messages(store, what, job, damage):
         yield from rows
 
 
@@ -566,10 +564,10 @@ def export_messages(
     Fills in `damage`. Errors: OSError only for files that cannot be opened.
     """
     job = (options or ExportOptions()).job(selection or Selection(), "text")
-    return read_messages(store, "messages", job, damage if damage is not None else Skipped(), jobs=jobs)
+    return read_messages(store, "messages", job, damage, jobs=jobs)
 
 
-def read_batches(store: Store, job: Job, damage: Skipped, *, progress: Progress = None) -> Iterator[Any]:
+def read_batches(store: Store, job: Job, damage: Skipped | None = None, *, progress: Progress = None) -> Iterator[Any]:
     """Yield the records of a job of form "arrow" as record batches."""
     left = job.selection.limit
     for part in _parts(store, "messages", job, damage, progress=progress):
@@ -623,18 +621,19 @@ class Positions:
 
 
 @dataclass(slots=True)
-class _PositionPart:
-    begin: int | None = None
-    end: int | None = None
+class _PositionPart(SplitPart):
     runs: tuple[Run, ...] = ()
 
 
 def _tile(split: Split) -> _PositionPart:
+    out = _PositionPart()
     tiling: Tiling | None = None
     for run in scan_split(split):
         tiling = tiling or Tiling(run.start)
-        tiling.add(replace(run, columns=None))
-    return _PositionPart() if tiling is None else _PositionPart(tiling.start, tiling.stop, tuple(tiling))
+        tiling.add(run)
+        out.extend(run.start, run.stop)
+    out.runs = tuple(tiling or ())
+    return out
 
 
 def positions(store: Store, what: str, *, jobs: int) -> Iterator[Positions]:
