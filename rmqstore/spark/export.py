@@ -25,8 +25,8 @@ from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_
 from rmqstore.spark.output_files import PARTITIONS, STAGING, Folder, PieceResult, move_files, read_pieces
 from rmqstore.spark.sources import end_of, message_options
 from rmqstore.texts import Text
-from rmqstore.views.dump.messages import Skipped
-from rmqstore.views.stores import Piece, StoreRef, log_pieces, logs_of, packed, store_refs, unreadable_files
+from rmqstore.views.dump.messages import Skipped, logs_of
+from rmqstore.views.stores import Piece, StoreRef, log_pieces, packed, store_refs, unreadable_files
 from rmqstore.views.tables import MessageOptions, digest_of, segment_name
 
 STATE = "_rmqstore"
@@ -89,11 +89,10 @@ class LogSegment:
 def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "") -> Iterator[LogSegment]:
     """Yield the segments of a store's logs in address order."""
     live, repaired = store.lock_state().held, repaired_records(store)
-    for log, queue, body_offset in logs_of(store):
-        end = end_of(queue, body_offset, None)
+    for log in logs_of(store):
+        end = end_of(log, None)
         before = None
-        cut = log_pieces(ref.label, log, queue, body_offset, job.split_bytes)
-        pieces = (replace(piece, repaired=repaired) for piece in cut)
+        pieces = (replace(piece, repaired=repaired) for piece in log_pieces(ref.label, log, job.split_bytes))
         for _, group in groupby(pieces, lambda piece: piece.file.start // job.segment_bytes):
             own = tuple(group)
             files = [piece.file for piece in own if piece.start == 0]
@@ -101,7 +100,7 @@ def segments_of(ref: StoreRef, store: Store, job: ExportJob, settings: str = "")
             text = json.dumps([[(f.name, f.length, f.mtime_ns) for f in files], end if last else 0, settings])
             signature = hashlib.sha256(text.encode()).hexdigest()[:16]
             size = sum(f.length for f in files)
-            name = segment_name(ref.label, log, files[0].start, job.segment_bytes)
+            name = segment_name(ref.label, log.name, files[0].start, job.segment_bytes)
             yield LogSegment(name, ref, size, signature, own, before, end > files[-1].stop, live)
             before = files[-1]
 

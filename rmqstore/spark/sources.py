@@ -33,7 +33,7 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import UsageError, reason
 from rmqstore.files.config import batch_topics
 from rmqstore.files.files import LOCAL, Files
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.repair.repaired_log import Redispatch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
@@ -42,8 +42,9 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import SPLIT_SIZE
 from rmqstore.texts import Text
+from rmqstore.views.dump.messages import Log, logs_of
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.stores import Piece, StoreRef, log_pieces, logs_of, opened, packed, refs_of_options, runs_of
+from rmqstore.views.stores import Piece, StoreRef, log_pieces, opened, packed, refs_of_options, runs_of
 from rmqstore.views.tables import (
     KEPT_FINDINGS,
     MessageOptions,
@@ -297,9 +298,9 @@ def plan_messages(settings: Mapping[str, str], options: ReadOptions, what: str) 
     def pieces() -> Iterator[Piece]:
         for ref, store in opened(refs_of_options(settings), skip=options.skip_unreadable):
             repaired = repaired_records(store)
-            for name, queue, body_offset in logs_of(store, what):
-                for piece in log_pieces(ref.label, name, queue, body_offset, size, low=low, high=high):
-                    segment = segments and segment_name(ref.label, name, piece.file.start, segment_bytes)
+            for log in logs_of(store, what):
+                for piece in log_pieces(ref.label, log, size, low=low, high=high):
+                    segment = segments and segment_name(ref.label, log.name, piece.file.start, segment_bytes)
                     if segments is None or segment in segments:
                         yield replace(piece, repaired=repaired)
 
@@ -436,41 +437,38 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         self.most = size_of(settings, "maxbytespertrigger", 0)
         self.known: Offsets = {}
 
-    def _logs(self) -> Iterator[tuple[str, str, MappedFileQueue, int]]:
+    def _logs(self) -> Iterator[tuple[str, Log]]:
         for ref, store in opened(refs_of_options(self.settings), skip=True):
-            for name, queue, body_offset in logs_of(store, self.what):
-                yield ref.label, name, queue, body_offset
+            yield from ((ref.label, log) for log in logs_of(store, self.what))
 
     def initialOffset(self) -> Offsets:
         """Return where a new query begins."""
         out: Offsets = {}
-        for label, name, queue, body_offset in self._logs():
-            at = queue.start if self.starting == "earliest" else end_of(queue, body_offset, None)
-            out.setdefault(label, {})[name] = at
+        for label, log in self._logs():
+            at = log.queue.start if self.starting == "earliest" else end_of(log, None)
+            out.setdefault(label, {})[log.name] = at
         return out
 
     def latestOffset(self, start: Offsets | None = None, limit: object = None) -> Offsets:
         """Return where the next batch ends; never before its start, even if a log was truncated."""
         out: Offsets = {label: dict(logs) for label, logs in (start or {}).items()}
-        for label, name, queue, body_offset in self._logs():
-            known = self.known.get(label, {}).get(name)
-            begun = out.get(label, {}).get(name, known)
+        for label, log in self._logs():
+            known = self.known.get(label, {}).get(log.name)
+            begun = out.get(label, {}).get(log.name, known)
             if begun is None and start is not None:
-                begun = queue.start
-            end = end_of(queue, body_offset, begun, self.most if start is not None else 0)
-            out.setdefault(label, {})[name] = max(end, begun or 0)
+                begun = log.queue.start
+            end = end_of(log, begun, self.most if start is not None else 0)
+            out.setdefault(label, {})[log.name] = max(end, begun or 0)
         self.known = out
         return out
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
         """Split the bytes between two offsets as in a batch load."""
         size = size_of(self.settings, "splitsize", SPLIT_SIZE)
-        pieces = []
-        for label, name, queue, body_offset in self._logs():
-            stop = end.get(label, {}).get(name, 0)
-            pieces += list(
-                pieces_between(label, name, queue, body_offset, start.get(label, {}).get(name, 0), stop, size)
-            )
+        pieces: list[Piece] = []
+        for label, log in self._logs():
+            begin, stop = (offsets.get(label, {}).get(log.name, 0) for offsets in (start, end))
+            pieces += pieces_between(label, log, begin, stop, size)
         return [Pieces(group) for group in packed(pieces, size)]
 
     def read(self, partition: Pieces) -> Iterator[Any]:
@@ -481,27 +479,25 @@ class GrowingLogReader(DataSourceStreamReader):  # type: ignore[misc]  # PySpark
         """Do nothing: Spark stores the offsets."""
 
 
-def pieces_between(
-    label: str, name: str, queue: MappedFileQueue, body_offset: int, start: int, stop: int, size: int
-) -> Iterator[Piece]:
+def pieces_between(label: str, log: Log, start: int, stop: int, size: int) -> Iterator[Piece]:
     """Yield the pieces between two record boundaries of a log, given as global offsets."""
-    for file in queue.files:
+    for file in log.queue.files:
         low, high = max(start - file.start, 0), min(stop - file.start, file.file_size)
         at = low
         while at < high:
             end = min(at + max(size, 4096), high)
-            yield Piece(label, name, body_offset, file, at, end, exact=at == low)
+            yield Piece(label, log.name, log.body_offset, file, at, end, exact=at == low)
             at = end
 
 
-def end_of(queue: MappedFileQueue, body_offset: int, start: int | None, most: int = 0) -> int:
+def end_of(log: Log, start: int | None, most: int = 0) -> int:
     """Return the end of the last good record at or after the record boundary `start`, as a global offset.
 
     `start` None means the last file with data. `most` limits the bytes to read, 0 for no limit. Errors: none.
     """
-    files = queue.files
+    files = log.queue.files
     if start is None:
-        start = next((f.start for f in reversed(files) if any(f.read_at(8, 0))), queue.start)
+        start = next((f.start for f in reversed(files) if any(f.read_at(8, 0))), log.queue.start)
     end = start
     for file in files:
         if file.stop <= start:
@@ -510,7 +506,7 @@ def end_of(queue: MappedFileQueue, body_offset: int, start: int | None, most: in
             break
         at = max(start - file.start, 0)
         stop = file.file_size if not most else min(file.file_size, max(at + 1, start + most - file.start))
-        end = max(end, _good_until(file, body_offset, at, stop))
+        end = max(end, _good_until(file, log.body_offset, at, stop))
     return end
 
 
@@ -613,8 +609,8 @@ class DispatchedReader(Reader):
         out: list[InputPartition] = []
         for ref, store in opened(refs_of_options(self.settings), skip=self.skip):
             batch = topics_of_batches(store)
-            for name, queue, body_offset in logs_of(store):
-                groups = packed(log_pieces(ref.label, name, queue, body_offset, size), size)
+            for log in logs_of(store):
+                groups = packed(log_pieces(ref.label, log, size), size)
                 out += [StorePieces(ref, batch, group) for group in groups]
         return out
 

@@ -17,7 +17,7 @@ from rmqstore.spark import jobs
 from rmqstore.spark.jobs import Paths, Progress
 from rmqstore.texts import Text
 from rmqstore.views.progress import popped_rows
-from rmqstore.views.stores import logs_of, store_refs
+from rmqstore.views.stores import store_refs
 from rmqstore.views.tables import VIEWS, consumer_offsets
 
 _SOURCES = {
@@ -144,10 +144,9 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
     starts = []
     for ref in refs:
         try:
-            logs = logs_of(ref.open())
+            starts.append((ref.label, min((log.start for log, _ in ref.open().logs), default=0)))
         except (RmqStoreError, OSError):
             continue
-        starts.append((ref.label, min((queue.start for _, queue, _ in logs), default=0)))
     options = {"missing": "skip", "splitSize": split_size or jobs.TASK_BYTES, "config": config}
     log = load(spark, "dispatched", named, **options).where("batch_size is null")
     unit = load(spark, "consumequeue", named, **options)

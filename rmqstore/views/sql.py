@@ -158,7 +158,7 @@ class Query:
             for log in (own_log(store, log) for log in logs_of(store, view)):
                 damage = Skipped(live=ref.label in self._live)
                 try:
-                    for piece in log_pieces(ref.label, log.name, log.queue, log.body_offset, _WHOLE):
+                    for piece in log_pieces(ref.label, log, _WHOLE):
                         damage.at_file(log.name, piece.file)
                         yield from tables.read_messages([replace(piece, repaired=repaired)], how, damage.feed)
                         self._progress(piece.file.length)

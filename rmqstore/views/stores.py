@@ -18,7 +18,7 @@ from pathlib import Path
 from rmqstore.backup.snapshot_store import FOR_READING, open_named
 from rmqstore.errors import NotAStore, NotReadable, UsageError, about
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.scan.columns import NOTHING, Repaired
 from rmqstore.scan.records import scan_file
@@ -27,6 +27,7 @@ from rmqstore.scan.tiling import Run
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.scan.workers import plan_splits
 from rmqstore.texts import Text
+from rmqstore.views.dump.messages import Log
 
 _GLOB = frozenset("*?[")
 
@@ -125,17 +126,10 @@ def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, 
                 raise
 
 
-def logs_of(store: Store, what: str = "messages") -> list[tuple[str, MappedFileQueue, int]]:
-    """Return (name, files, bytes before each message) of the logs, as `views.dump.messages.logs_of`."""
-    from rmqstore.views.dump.messages import logs_of as logs
-
-    return [(log.name, log.queue, log.body_offset) for log in logs(store, what)]
-
-
 def unreadable_files(store: Store) -> list[str]:
     """Return a description of every log file that cannot be opened, whose messages are therefore not read."""
     out: list[str] = []
-    for _, queue, _ in logs_of(store):
+    for queue, _ in store.logs:
         for file in queue.files:
             try:
                 file.open().close()
@@ -179,24 +173,15 @@ class Piece:
         return max(0, min(self.stop, self.file.length) - self.start) + FILE_COST
 
 
-def log_pieces(
-    store: str,
-    name: str,
-    queue: MappedFileQueue,
-    body_offset: int,
-    size: int,
-    *,
-    low: int | None = None,
-    high: int | None = None,
-) -> Iterator[Piece]:
+def log_pieces(store: str, log: Log, size: int, *, low: int | None = None, high: int | None = None) -> Iterator[Piece]:
     """Yield pieces of about `size` bytes of a log, except those without a record in [low, high) (global offsets)."""
-    for split in plan_splits(queue, body_offset=body_offset, size=max(size, 4096)):
+    for split in plan_splits(log.queue, body_offset=log.body_offset, size=max(size, 4096)):
         file = split.file
         if low is not None and min(file.stop, file.start + split.stop + LOOK_BACK) <= low:
             continue  # no record that starts in it can extend to `low`
         if high is not None and file.start + split.start >= high:
             continue
-        yield Piece(store, name, body_offset, file, split.start, split.stop, split.exact)
+        yield Piece(store, log.name, log.body_offset, file, split.start, split.stop, split.exact)
 
 
 def packed(pieces: Iterable[Piece], size: int) -> list[tuple[Piece, ...]]:

@@ -41,7 +41,7 @@ from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.units import file_chunks
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text, joined
-from rmqstore.views.dump.batches import batch_length
+from rmqstore.views.dump.batches import batch_length, fields_of
 from rmqstore.views.dump.messages import wanted_records
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.units import index_units
@@ -81,20 +81,15 @@ def digest_of(store: str) -> str:
     return hashlib.sha256(store.encode("utf-8", "surrogateescape")).hexdigest()[:12]
 
 
+@dataclass(frozen=True)
 class RecordChunk:
     """A run of records with everything that its Arrow columns need."""
 
-    def __init__(
-        self, columns: Columns, piece: Piece, crc_ok: Bool | None, names: NameArrays, options: MessageOptions
-    ) -> None:
-        self.columns = columns
-        self.store = piece.store
-        self.log = piece.queue
-        self.file = piece.file
-        self.repaired = piece.repaired
-        self.crc_ok = crc_ok
-        self.names = names
-        self.options = options
+    columns: Columns
+    piece: Piece
+    crc_ok: Bool | None
+    names: NameArrays
+    options: MessageOptions
 
     def __len__(self) -> int:
         return len(self.columns)
@@ -105,12 +100,13 @@ class RecordChunk:
 
     @cached_property
     def fillers(self) -> Bool | None:
-        return filler_mask(self.columns, self.repaired)
+        return filler_mask(self.columns, self.piece.repaired)
 
     @property
     def segment(self) -> str:
         """The segment of the log that contains the records."""
-        return segment_name(self.store, self.log, self.file.start, self.options.segment_bytes)
+        piece = self.piece
+        return segment_name(piece.store, piece.queue, piece.file.start, self.options.segment_bytes)
 
     def constant(self, text: str) -> Any:
         return part_array(len(self), text.encode("utf-8", "backslashreplace"))
@@ -205,9 +201,9 @@ def message_columns(options: MessageOptions) -> list[ArrowColumn]:
     Errors: ValueError for an unknown column name in `only`.
     """
     out = [
-        ArrowColumn("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.store)),
-        ArrowColumn("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.log)),
-        _shared("file", lambda c: c.constant(c.file.name)),
+        ArrowColumn("store", pa.string(), "Label of the store.", "", lambda c: c.constant(c.piece.store)),
+        ArrowColumn("log", pa.string(), "commitlog or dledger.", "", lambda c: c.constant(c.piece.queue)),
+        _shared("file", lambda c: c.constant(c.piece.file.name)),
         _shared("offset", lambda c: number_array(c.columns.offset)),
     ]
     if options.entry:
@@ -257,7 +253,7 @@ def _fillers(chunk: RecordChunk) -> Any:
 
 
 def _mended(chunk: RecordChunk) -> Any:
-    mask = mended_mask(chunk.columns, chunk.repaired, chunk.fillers)
+    mask = mended_mask(chunk.columns, chunk.piece.repaired, chunk.fillers)
     return bool_array(np.zeros(len(chunk), dtype=np.bool_) if mask is None else mask)
 
 
@@ -407,7 +403,7 @@ def read_rows(label: str, store: Store) -> Iterator[Any]:
 
 def _batch_of(schema: Any, columns: Mapping[str, Any]) -> Any:
     """Return the columns of a schema as a batch; a text or a number stands for all rows."""
-    n = batch_length({name: value for name, value in columns.items() if name != "store"})
+    n = batch_length(columns)
     arrays = []
     for column in schema:
         value = columns[column.name]
@@ -431,18 +427,10 @@ def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_un
             if not batch_units:
                 wanted &= ~consumequeue.is_pre_blank(units["commitlog_offset"], units["size"])
             rows = np.flatnonzero(wanted)
-            if not len(rows):
-                continue
-            named = {f.name: units[f.name][rows].astype(np.dtype(f.dtype).newbyteorder("=")) for f in layout}
-            arrays: list[Any] = [
-                part_array(len(rows), piece.store.encode("utf-8", "backslashreplace")),
-                part_array(len(rows), topic.encode("utf-8", "backslashreplace")),
-                number_array(np.full(len(rows), int(queue_id), dtype=np.int32)),
-            ]
-            if not batch_units:
-                arrays.append(number_array(chunk.number + rows))
-            arrays += [number_array(v) for v in named.values()]
-            yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+            if len(rows):
+                named = {"store": piece.store, "topic": topic, "queue_id": int(queue_id)}
+                numbers = {"queue_offset": chunk.number + rows, **fields_of(units[rows], layout)}
+                yield _batch_of(schema, named | numbers)
 
 
 # --- index files ------------------------------------------------------------------------------------------------------
@@ -481,13 +469,9 @@ def findings_batch(rows: list[Mapping[str, Any]]) -> Any:
     """Convert findings (as in `verify --json`, with `store`) to a batch; facts become JSON text."""
     import orjson
 
-    def cell(row: Mapping[str, Any], name: str) -> Any:
-        value = row[name]
-        return orjson.dumps(value).decode() if name == "facts" else value
-
     schema = findings_schema()
-    arrays = [pa.array([cell(r, c.name) for r in rows], c.type) for c in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    cells = [{**row, "facts": orjson.dumps(row["facts"]).decode()} for row in rows]
+    return one_batch(schema, [tuple(row[name] for name in schema.names) for row in cells])
 
 
 def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDINGS) -> Iterator[Any]:

@@ -20,9 +20,10 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT, build_blank
 from rmqstore.spark.sources import end_of, pieces_between, selection_of, size_of
 from rmqstore.views.dump.batches import batch_length
+from rmqstore.views.dump.messages import logs_of
 from rmqstore.views.dump.selection import Selection
 from rmqstore.views.dump.units import consume_queue_units
-from rmqstore.views.stores import Piece, first_border, log_pieces, logs_of, packed, refs_of_options, spread, store_refs
+from rmqstore.views.stores import Piece, first_border, log_pieces, packed, refs_of_options, spread, store_refs
 from rmqstore.views.tables import MessageOptions, ReadOptions, queue_pieces, read_messages, read_units
 from tests.damage import overwrite
 from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
@@ -32,11 +33,7 @@ ALL = ReadOptions(MessageOptions(properties=True))
 
 
 def rows_of(store: Path, size: int, options: ReadOptions = ALL) -> list[dict[str, Any]]:
-    pieces = [
-        piece
-        for name, queue, body_offset in logs_of(open_store(store))
-        for piece in log_pieces("s", name, queue, body_offset, size)
-    ]
+    pieces = [piece for log in logs_of(open_store(store)) for piece in log_pieces("s", log, size)]
     return [row for batch in read_messages(pieces, options) for row in batch.to_pylist()]
 
 
@@ -121,10 +118,9 @@ def test_thousands_of_small_files_are_few_tasks() -> None:
 
 
 def test_a_file_bigger_than_a_task_is_cut(tmp_path: Path) -> None:
-    queue = open_store(unpack("5.4.0-killed")).commitlog
-    assert queue is not None
-    pieces = list(log_pieces("s", "commitlog", queue, 0, 4096))
-    assert len(packed(pieces, 1)) == len(pieces) > len(queue.files)
+    (log,) = logs_of(open_store(unpack("5.4.0-killed")))
+    pieces = list(log_pieces("s", log, 4096))
+    assert len(packed(pieces, 1)) == len(pieces) > len(log.queue.files)
 
 
 def test_costs_are_spread_evenly() -> None:
@@ -144,16 +140,15 @@ def test_units_are_those_on_disk(size: int) -> None:
 
 
 def test_a_stream_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    queue = open_store(unpack("5.4.0-killed")).commitlog
-    assert queue is not None
-    end = end_of(queue, 0, None)
+    (log,) = logs_of(open_store(unpack("5.4.0-killed")))
+    end = end_of(log, None)
     assert end == 1_237_168
-    assert end_of(queue, 0, end) == end
-    offsets, at = [], queue.start
+    assert end_of(log, end) == end
+    offsets, at = [], log.queue.start
     while at < end:
-        reached = end_of(queue, 0, at, 100_000)
+        reached = end_of(log, at, 100_000)
         assert at < reached <= at + 110_000
-        pieces = pieces_between("s", "commitlog", queue, 0, at, reached, 30_000)
+        pieces = pieces_between("s", log, at, reached, 30_000)
         offsets += [row["offset"] for batch in read_messages(pieces, ALL) for row in batch.to_pylist()]
         at = reached
     assert offsets == [row["offset"] for row in local_rows(unpack("5.4.0-killed"))]

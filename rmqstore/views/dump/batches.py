@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
+from rmqstore.formats.layout import Layout
 from rmqstore.messages.cells import dumps, valid_text
+from rmqstore.views.dump.selection import Selection
 
 Array = npt.NDArray[Any]
 Batch = Mapping[str, "Array | str | int"]
@@ -57,9 +59,16 @@ def batch_lines(batch: Batch) -> list[str]:
     return [form.format(*row) for row in zip(*cells, strict=True)]
 
 
-def pick(batch: Batch, rows: Array) -> Batch:
-    """Return the rows of a batch with these indexes."""
-    return {k: v[rows] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
+def fields_of(units: Array, layout: Layout) -> Batch:
+    """Return the fields of units as columns."""
+    return {field.name: units[field.name] for field in layout}
+
+
+def wanted_rows(batch: Batch, wanted: Array, selection: Selection) -> Iterator[Batch]:
+    """Yield the rows of a batch where a mask is true, in the selected order; nothing without one."""
+    rows = selection.ordered(np.flatnonzero(wanted))
+    if len(rows):
+        yield {k: v[rows] if isinstance(v, np.ndarray) else v for k, v in batch.items()}
 
 
 def within(values: Array, low: int | None, high: int | None) -> Array:

@@ -16,7 +16,7 @@ from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.texts import Placed
-from rmqstore.views.dump.batches import Array, Batch, pick, unparsed_rows, within
+from rmqstore.views.dump.batches import Array, Batch, fields_of, unparsed_rows, wanted_rows, within
 from rmqstore.views.dump.selection import Selection
 
 
@@ -75,7 +75,6 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
     queues = RocksDBQueues(store)
     codes = np.array([properties.tags_code(t) for t in selection.tags], dtype=np.int64)
     names = sorted(n for n in queues.names() if selection.wants_queue(*n) and store.reads_rows(n[0]))
-    foreign = queues.foreign_rows()
     foreign = queues.foreign_rows() if queues.foreign else iter(())
     while chunk := list(islice(foreign, CHUNK)):
         yield from unparsed_rows(chunk)
@@ -86,13 +85,14 @@ def consume_queue_rows(store: Store, selection: Selection) -> Iterator[Batch]:
             wanted = within(times, selection.since, selection.until)
             if len(codes):
                 wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
-            rows = selection.ordered(np.flatnonzero(wanted))
-            if len(rows):
-                batch: dict[str, Array | str | int] = {"topic": topic, "queue_id": queue_id}
-                batch["queue_offset"] = np.arange(number, number + len(units))
-                batch |= {f.name: units[f.name] for f in consumequeue.UNIT}
-                batch["store_timestamp"] = times
-                yield pick(batch, rows)
+            batch: Batch = {
+                "topic": topic,
+                "queue_id": queue_id,
+                "queue_offset": np.arange(number, number + len(units)),
+                **fields_of(units, consumequeue.UNIT),
+                "store_timestamp": times,
+            }
+            yield from wanted_rows(batch, wanted, selection)
         if queue.unreadable:
             problem = problem or Placed("{queue}: {why}", queue=f"{topic}/{queue_id}", why=queue.unreadable[0].reason)
     if problem:

@@ -34,7 +34,7 @@ from rmqstore.formats.rocksdbstore import (
     parse_timer_row,
     parse_trans_row,
 )
-from rmqstore.views.dump.batches import Array, Batch, pick, unparsed_rows, within
+from rmqstore.views.dump.batches import Array, Batch, fields_of, unparsed_rows, wanted_rows, within
 from rmqstore.views.dump.selection import Selection
 
 Parse = Callable[[bytes, bytes], TimerRow | TransRow | IndexRow | None]
@@ -98,9 +98,7 @@ def _parsed(
     wanted = within(batch[offset], selection.start, selection.stop)
     if time:
         wanted &= within(batch[time], selection.since, selection.until)
-    numbers = np.flatnonzero(wanted)
-    if len(numbers):
-        yield pick(batch, numbers)
+    yield from wanted_rows(batch, wanted, selection)
 
 
 UNITS = 1 << 15  # units read at a time
@@ -115,15 +113,6 @@ def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[
             raw = f.pread(min(UNITS * size, whole - at), at)
             if raw.count(0) != len(raw):
                 yield at, layout.array(raw)
-
-
-def _wanted(
-    head: dict[str, Array | str | int], units: Array, layout: Layout, wanted: Array, selection: Selection
-) -> Iterator[Batch]:
-    """Yield the wanted rows in the selected order, with the fields of their units; nothing without one."""
-    rows = selection.ordered(np.flatnonzero(wanted))
-    if len(rows):
-        yield pick(head | {f.name: units[f.name] for f in layout}, rows)
 
 
 def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
@@ -159,10 +148,10 @@ def _units_in_files(store: Store, selection: Selection, *, batch: bool) -> Itera
                 wanted &= within(position, selection.start, selection.stop)
                 if len(codes):
                     wanted &= np.isin(units["tags_code"].astype(np.int64), codes)
-                head: dict[str, Array | str | int] = {"topic": one.topic, "queue_id": one.queue_id}
+                columns: dict[str, Array | str | int] = {"topic": one.topic, "queue_id": one.queue_id}
                 if not batch:
-                    head["queue_offset"] = position
-                yield from _wanted(head, units, layout, wanted, selection)
+                    columns["queue_offset"] = position
+                yield from wanted_rows({**columns, **fields_of(units, layout)}, wanted, selection)
 
 
 def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -178,7 +167,7 @@ def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
         for _, units in _arrays(file, layout, selection):
             wanted = (units["magic"] != 0) | (units["size"] != 0)
             wanted &= within(units["index"], selection.start, selection.stop)
-            yield from _wanted({"file": file.name}, units, layout, wanted, selection)
+            yield from wanted_rows({"file": file.name, **fields_of(units, layout)}, wanted, selection)
 
 
 def _part(store: Store, unit: int) -> MappedFileQueue:
@@ -217,16 +206,14 @@ def index_units(store: Store, selection: Selection) -> Iterator[Batch]:
             wanted &= within(time, since, selection.until)
             if selection.keys:
                 wanted &= np.isin(units["key_hash"].astype(np.int64), hashes)
-            rows = selection.ordered(np.flatnonzero(wanted))
-            if len(rows):
-                batch: Batch = {
-                    "file": name,
-                    "unit": np.arange(first, first + len(units)),
-                    "slot": units["key_hash"].astype(np.int64) % slots,
-                    **{f.name: units[f.name] for f in index.UNIT},
-                    "timestamp": time,
-                }
-                yield pick(batch, rows)
+            batch: Batch = {
+                "file": name,
+                "unit": np.arange(first, first + len(units)),
+                "slot": units["key_hash"].astype(np.int64) % slots,
+                **fields_of(units, index.UNIT),
+                "timestamp": time,
+            }
+            yield from wanted_rows(batch, wanted, selection)
 
 
 def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -241,7 +228,8 @@ def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
             wanted = units["size"] == layout.size
             wanted &= within(position, selection.start, selection.stop)
             wanted &= within(units["write_time"], selection.since, selection.until)
-            yield from _wanted({"file": file.name, "offset": position}, units, layout, wanted, selection)
+            batch: Batch = {"file": file.name, "offset": position, **fields_of(units, layout)}
+            yield from wanted_rows(batch, wanted, selection)
 
 
 def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
@@ -254,7 +242,7 @@ def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
     for at, slots in _arrays(file, layout, selection):
         number = at // layout.size + np.arange(len(slots))
         used = (slots["time"] != 0) | (slots["num"] != 0)
-        yield from _wanted({"slot": number}, slots, layout, used, selection)
+        yield from wanted_rows({"slot": number, **fields_of(slots, layout)}, used, selection)
 
 
 Reader = Callable[[Store, Selection], Iterator[Batch]]
