@@ -161,7 +161,7 @@ def du(
 
 def _unit_of_plot(opened: Store, filters: FilterOptions, out: Output) -> str:
     """Return by which unit of time to count for a sparkline, from the ends of the log and --since, --until."""
-    from rmqstore.views.info import log_span
+    from rmqstore.views.dump.selection import log_span
     from rmqstore.views.usage import unit_for
 
     span = log_span(opened)

@@ -137,7 +137,7 @@ def find(
             opened, question, Means(jobs_or_default(work.jobs, opened.log_bytes), scan, note, progress.add, live)
         )
     stories = Stories(opened)
-    described, told = stories.of(answer.sorted())
+    told = stories.of(answer.sorted())
     for story in told:
         named = [answer.named.get(event.found.offset, ()) for event in story.events]
         story.texts = tuple(text for text in question.texts if any(text in texts for texts in named))
@@ -146,7 +146,7 @@ def find(
         from rmqstore.checks.filler_notes import repaired_records
 
         known = repaired_records(opened)
-        rows = [_row(one, *described[one.offset or 0], style, known) for one in answer.sorted()]
+        rows = [_row(one, *stories.described[one.log_offset], style, known) for one in answer.sorted()]
         report = _report(store, answer, rows, time.monotonic() - started)
         out.report(report | {"answers": _answers(question, answer, told)})
     else:
@@ -195,8 +195,7 @@ def _row(
 ) -> dict[str, Any]:
     from rmqstore.messages.rows import message_row
 
-    assert found.offset is not None
-    row = message_row(found.message, found.offset, found.file, found.sound, body, repaired)
+    row = message_row(found.message, found.log_offset, found.file, found.sound, body, repaired)
     consumers = None
     if status.consumers is not None:
         consumers = [
@@ -532,6 +531,6 @@ def _body(found: Found, style: BodyStyle) -> Iterator[str]:
     from rmqstore.cli.get import body_lines
     from rmqstore.messages.rows import message_row
 
-    row = message_row(found.message, found.offset or 0, found.file, found.sound, style)
+    row = message_row(found.message, found.log_offset, found.file, found.sound, style)
     compressed = bool(found.message.sys_flag & 1)
     yield from body_lines(row, found.message.body_length, compressed=compressed)

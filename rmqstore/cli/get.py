@@ -151,7 +151,7 @@ def _why(store: Store, where: str) -> str:
     if offset is not None:
         inside, end = around(store, offset)
         if inside is not None:
-            at, size, topic = inside.offset or 0, inside.message.size, printable(inside.message.topic_text)
+            at, size, topic = inside.log_offset, inside.message.size, printable(inside.message.topic_text)
             return Text(": it is inside the record at {at:,} ({size:,} bytes, {topic})", at=at, size=size, topic=topic)
         if end is not None and offset >= end:
             return Text(": the log ends at {end:,}", end=end)
@@ -173,7 +173,7 @@ def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
     for hit in hits:
         stored = time_text(hit.message.store_timestamp, exact=True)
         damaged = "" if hit.sound else Text(", damaged")
-        yield Text("  log offset {at:>13,}  {stored}{damaged}", at=hit.offset or 0, stored=stored, damaged=damaged)
+        yield Text("  log offset {at:>13,}  {stored}{damaged}", at=hit.log_offset, stored=stored, damaged=damaged)
         yield Placed("             {place}", place=queue_place(*hit.queue_place))
     yield Text("rmqstore get {store} {offset} shows the newest", store=shlex.quote(str(store)), offset=hits[0].offset)
 

@@ -253,16 +253,6 @@ def _pop_rows(store: Store, problems: list[str]) -> int | None:
         return None
 
 
-def log_span(store: Store) -> tuple[int, int] | None:
-    """Return the store times (ms) of the first and the last message of the logs; None without messages."""
-    first, last = [], []
-    for queue, body_offset in store.logs:
-        first.append(first_timestamp(queue, body_offset))
-        last.append(find_end(queue, body_offset, -1).last_timestamp)
-    times = [time for time in (*first, *last) if time is not None]
-    return (min(times), max(times)) if times else None
-
-
 def _log(store: Store, queue: MappedFileQueue, body_offset: int, hint: int) -> LogInfo:
     return _log_of(store, queue, find_end(queue, body_offset, hint), first_timestamp(queue, body_offset))
 

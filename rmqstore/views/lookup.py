@@ -177,6 +177,12 @@ class Found:
         return self.fault is Fault.NONE
 
     @property
+    def log_offset(self) -> int:
+        """`offset` of a message in a log."""
+        assert self.offset is not None
+        return self.offset
+
+    @property
     def queue_place(self) -> Place:
         return self.message.topic_text, self.message.queue_id, self.message.queue_offset
 

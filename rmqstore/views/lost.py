@@ -468,12 +468,11 @@ class LostFinder:
 
     def of_filler(self, found: Found) -> MissingMessage:
         """Return the message in whose place a filler is."""
-        assert found.offset is not None
-        known = self.in_repair(found.offset)
+        known = self.in_repair(found.log_offset)
         if known is not None:
             return known
         own = properties.parse_properties(found.message.properties)
-        one = self._view.damaged(_Record(found.queue_place, found.offset), lambda _: None)
+        one = self._view.damaged(_Record(found.queue_place, found.log_offset), lambda _: None)
         keys, unique_key = own.get(properties.KEYS), own.get(properties.UNIQ_KEY)
         size = found.message.size if one.size is None else one.size
         return MissingMessage(replace(one, size=size, keys=keys, unique_key=unique_key), "filler")

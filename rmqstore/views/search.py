@@ -21,7 +21,7 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text, joined
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_records
-from rmqstore.views.dump.selection import Selection, matches, offsets_between, time_span
+from rmqstore.views.dump.selection import Selection, log_span, matches, offsets_between
 from rmqstore.views.lookup import Covered, Found, IndexHit, KeyIndex, Place, QueueUnits, parsed_place
 from rmqstore.views.lost import LostFinder, MissingMessage
 
@@ -269,14 +269,13 @@ class _Search:
         """Search for unique ids around the time that they contain; return the texts not found."""
         if self.question.read_log == "never":
             return texts
-        left = set(texts)
-        spans = [span for log in self.logs if (span := time_span(log.queue, log.body_offset)) is not None]
-        if not spans:
+        span = log_span(self.store)
+        if span is None:
             return texts
-        first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+        left = set(texts)
         for text in sorted(texts):
             key = messageid.decode_uniq_key(text)
-            for made in _made(key, first, last) if key is not None else ():
+            for made in _made(key, *span) if key is not None else ():
                 if text in left and self._around(text, made):
                     left.discard(text)
                     self.answer.searched = "time"

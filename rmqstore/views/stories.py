@@ -21,7 +21,7 @@ from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
 from rmqstore.views import lookup
-from rmqstore.views.dump.selection import time_span
+from rmqstore.views.dump.selection import log_span
 from rmqstore.views.lookup import Found, KeyIndex, Unit, queue_reader
 from rmqstore.views.progress import Popped, PopProgress, PopState, is_in_retry_topic
 
@@ -132,12 +132,10 @@ class MessageStatuses:
     def _tag_matches(self, message: Message, known: dict[str, str], unit: Unit) -> bool | None:
         if consumequeue.is_ext_address(unit.tags_code):
             return None  # the code is in the extension file
-        topic = message.topic_text
+        topic, levels = message.topic_text, properties.DEFAULT_DELAY_LEVELS
         if topic == properties.SCHEDULE_TOPIC:  # the code is the delivery time
-            code = properties.dispatch_tags_code(topic, known, message.store_timestamp, delay_levels(self.store))
-        else:
-            code = properties.dispatch_tags_code(topic, known, message.store_timestamp)
-        return unit.tags_code == code
+            levels = delay_levels(self.store)
+        return unit.tags_code == properties.dispatch_tags_code(topic, known, message.store_timestamp, levels)
 
     def _index_entries(self, found: Found, known: dict[str, str]) -> IndexedKeys:
         topic = found.message.topic_text
@@ -173,6 +171,11 @@ class Related:
     relation: str
     found: Found
 
+    @property
+    def role(self) -> str:
+        """The role of the record by its topic, which the relations op and original do not tell."""
+        return relation_of(self.found)
+
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
@@ -197,8 +200,8 @@ class Lifecycles:
     def of(self, found: Found, others: Iterable[Found] = ()) -> Lifecycle:
         """Return the lifecycle of a message. `others`: messages already found, which may be related to it."""
         known = properties.parse_properties(found.message.properties)
-        related = {r.found.offset: r for r in self._related(found, known, others) if r.found.offset != found.offset}
-        ordered = [related[offset] for offset in sorted(related, key=lambda o: o or 0)]
+        related = {r.found.log_offset: r for r in self._related(found, known, others) if r.found.offset != found.offset}
+        ordered = [related[offset] for offset in sorted(related)]
         topic = found.message.topic_text
         if topic in _HALF:
             op, whole = _operation(self.store, found)
@@ -245,17 +248,15 @@ def relation_of(copy: Found) -> str:
 
 def _is_later(found: Found, than: Found) -> bool:
     real = properties.parse_properties(than.message.properties).get(properties.REAL_TOPIC)
-    return (found.offset or 0) > (than.offset or 0) and found.message.topic_text == real
+    return found.log_offset > than.log_offset and found.message.topic_text == real
 
 
 def _verdict(half: Found, related: list[Related], op: Found | None) -> str:
-    commits = [r for r in related if r.relation == "real" and r.found.message.transaction_type == TRANSACTION_COMMIT]
-    if commits:
+    if any(r.relation == "real" and r.found.message.transaction_type == TRANSACTION_COMMIT for r in related):
         return "committed"
     if any(r.relation == "checked-too-often" for r in related):
         return "checked-too-often"
-    later = [r for r in related if r.relation == "half" and (r.found.offset or 0) > (half.offset or 0)]
-    if later:
+    if any(r.relation == "half" and r.found.log_offset > half.log_offset for r in related):
         return "checked-again"  # the broker asked the producer, and stored the half message again
     return "rolled-back" if op is not None else "undecided"
 
@@ -282,9 +283,7 @@ def _operation(store: Store, half: Found) -> tuple[Found | None, bool]:
     try:
         queue = lookup.QueueUnits(store, _OP_OF[half.message.topic_text], half.message.queue_id)
         first, stop = queue.bounds() or (0, 0)
-        start = first_true(
-            first, stop, lambda n: (unit := queue.at(n)) is not None and unit.offset > (half.offset or 0)
-        )
+        start = first_true(first, stop, lambda n: (unit := queue.at(n)) is not None and unit.offset > half.log_offset)
         for number in range(start, min(stop, start + _MAX_OPS)):
             unit = queue.at(number)
             found = lookup.by_offset(store, unit.offset) if unit is not None else None
@@ -375,64 +374,81 @@ class Story:
 
 
 class Stories:
-    """The stories of messages of one store."""
+    """The stories of messages of one store; `described`: status and lifecycle of each message, by log offset."""
 
     def __init__(self, store: Store) -> None:
         self.statuses = MessageStatuses(store)
         self.lifecycles = Lifecycles(store, self.statuses.index)
+        self.described: dict[int, tuple[MessageStatus, Lifecycle]] = {}
         self._store = store
 
     @cached_property
     def last_stored(self) -> int:
         """The latest store time at the end of the logs (ms)."""
-        spans = [time_span(log, body_offset) for log, body_offset in self._store.logs]
-        return max((span[1] for span in spans if span is not None), default=0)
+        span = log_span(self._store)
+        return span[1] if span is not None else 0
 
-    def of(self, found: list[Found]) -> tuple[dict[int, tuple[MessageStatus, Lifecycle]], list[Story]]:
-        """Return status and lifecycle of each record by log offset, and the stories in the order of their records."""
-        described: dict[int, tuple[MessageStatus, Lifecycle]] = {}
+    def of(self, found: list[Found]) -> list[Story]:
+        """Return the stories in the order of their records, and fill in `described`."""
         for one in found:
-            described[one.offset or 0] = self.statuses.of(one), self.lifecycles.of(one, found)
-        return described, [self._story(group, described) for group in _groups(found, described)]
+            self.described[one.log_offset] = self.statuses.of(one), self.lifecycles.of(one, found)
+        return [self._story(group) for group in self._groups(found)]
 
-    def _story(self, group: dict[int, Related], described: dict[int, tuple[MessageStatus, Lifecycle]]) -> Story:
+    def _groups(self, found: Iterable[Found]) -> list[dict[int, Related]]:
+        """Return the records of each message by log offset: those found, and those related to them."""
+        groups: list[dict[int, Related]] = []
+        for one in found:
+            own = {one.log_offset: Related(relation_of(one), one)}
+            for related in self.described[one.log_offset][1].related:
+                if related.relation == "original" and related.found.log_offset not in self.described:
+                    related = Related(related.role, related.found)
+                own.setdefault(related.found.log_offset, related)
+            rest = []
+            for group in groups:
+                if group.keys() & own.keys():
+                    own = group | {offset: group.get(offset, related) for offset, related in own.items()}
+                else:
+                    rest.append(group)
+            groups = [*rest, own]
+        return sorted(groups, key=min)
+
+    def _status(self, found: Found) -> MessageStatus:
+        known = self.described.get(found.log_offset)
+        return known[0] if known is not None else self.statuses.of(found)
+
+    def _story(self, group: dict[int, Related]) -> Story:
         ordered = [group[offset] for offset in sorted(group)]
-        readable = [r for r in ordered if r.relation != "op" and relation_of(r.found) == "real"]
-        readable += [r for r in ordered if relation_of(r.found) in ("retry", "dlq")]
+        readable = [r for r in ordered if r.relation != "op" and r.role == "real"]
+        readable += [r for r in ordered if r.role in ("retry", "dlq")]
         main = (readable or [r for r in ordered if r.relation != "op"] or ordered)[0].found
-        known = described.get(main.offset or 0)
-        story = Story(main, known[0] if known is not None else self.statuses.of(main))
-        half = any(relation_of(r.found) == "half" for r in ordered)
-        story.committed = half and relation_of(main) == "real"
-        story.retries = [r.found for r in ordered if relation_of(r.found) == "retry"]
-        story.dead = next((r.found for r in reversed(ordered) if relation_of(r.found) == "dlq"), None)
-        story.status = replace(story.status, popped=self._popped(story, described))
+        story = Story(main, self._status(main))
+        story.committed = relation_of(main) == "real" and any(r.role == "half" for r in ordered)
+        story.retries = [r.found for r in ordered if r.role == "retry"]
+        story.dead = next((r.found for r in reversed(ordered) if r.role == "dlq"), None)
+        story.status = replace(story.status, popped=self._popped(story))
         for one in ordered:
-            lifecycle = described[one.found.offset or 0][1] if (one.found.offset or 0) in described else None
-            self._add(story, one, lifecycle)
+            self._add(story, one)
         if story.dead is not None:
             story.ending = "dead"
         return story
 
-    def _popped(self, story: Story, described: dict[int, tuple[MessageStatus, Lifecycle]]) -> dict[str, Popped]:
+    def _popped(self, story: Story) -> dict[str, Popped]:
         """Return what POP groups did with the last copy of a message: a copy in a retry topic takes the place of it."""
         out = dict(story.status.popped)
         for copy in story.retries:
             before = out.get(group_of(copy))
             if before is not None and copy is not story.main:
-                known = described.get(copy.offset or 0)
-                status = known[0] if known is not None else self.statuses.of(copy)
                 returned = replace(before, state=PopState.RETURNED, again=False)
-                out[before.group] = status.popped.get(before.group, returned)
+                out[before.group] = self._status(copy).popped.get(before.group, returned)
         return out
 
-    def _add(self, story: Story, one: Related, lifecycle: Lifecycle | None) -> None:
+    def _add(self, story: Story, one: Related) -> None:
         """Add a record to a story; the last one that says how the message ended counts."""
-        what = "op" if one.relation == "op" else relation_of(one.found)
+        what = "op" if one.relation == "op" else one.role
         if what == "real":
             what = "committed" if story.committed else "delivered" if story.events else "stored"
-        outcome = lifecycle.outcome if lifecycle is not None else ""
-        due = lifecycle.due if lifecycle is not None else None
+        known = self.described.get(one.found.log_offset)
+        outcome, due = (known[1].outcome, known[1].due) if known is not None else ("", None)
         if what == "op" and story.ending == "rolled-back":
             what = "rolled-back"
         story.events.append(Event(what, one.found, due))
@@ -458,25 +474,3 @@ def group_of(found: Found) -> str:
     for prefix in (properties.RETRY_PREFIX, properties.DLQ_PREFIX):
         topic = topic.removeprefix(prefix)
     return topic
-
-
-def _groups(
-    found: Iterable[Found], described: dict[int, tuple[MessageStatus, Lifecycle]]
-) -> Iterator[dict[int, Related]]:
-    """Yield the records of each message by log offset: those found, and those related to them."""
-    groups: list[dict[int, Related]] = []
-    for one in found:
-        own = {one.offset or 0: Related(relation_of(one), one)}
-        for related in described[one.offset or 0][1].related:
-            if related.relation == "original" and related.found.offset not in described:
-                own.setdefault(related.found.offset or 0, Related(relation_of(related.found), related.found))
-            else:
-                own.setdefault(related.found.offset or 0, related)
-        rest = []
-        for group in groups:
-            if group.keys() & own.keys():
-                own = group | {offset: group.get(offset, related) for offset, related in own.items()}
-            else:
-                rest.append(group)
-        groups = [*rest, own]
-    yield from sorted(groups, key=min)

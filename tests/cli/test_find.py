@@ -240,7 +240,7 @@ def test_a_message_that_was_due_before_the_last_one_was_stored_is_overdue(store:
 )
 def test_a_group_that_waits_for_a_retry_has_not_read_past_the_message(ending: str, due: int, words: str) -> None:
     store = open_store(unpack(STORE))
-    _, (story,) = Stories(store).of(search(store, Question(("ord11_42",))).sorted())
+    (story,) = Stories(store).of(search(store, Question(("ord11_42",))).sorted())
     story.ending, story.due = ending, due
     assert list(_readers(story)) == ["sent back by CG_part_11 (1 time)", words + time_text(due, exact=True)]
 

@@ -20,8 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.errors import UsageError
-from rmqstore.files.log_ends import first_true, store_timestamp
+from rmqstore.files.log_ends import find_end, first_true, store_timestamp
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
+from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress, messages_in
 from rmqstore.formats.message import COMPRESSED, HEADS_BY_FLAG, INNER_BATCH, MAGIC_V1_U32, MAGIC_V2_U32, Message
@@ -289,16 +290,22 @@ def _samples(queue: MappedFileQueue, body_offset: int) -> Iterator[tuple[int, in
             reached = found[0]
 
 
-def time_span(queue: MappedFileQueue, body_offset: int) -> tuple[int, int] | None:
-    """Return the store times (ms) of the first record and of one of the last; None for a log without records."""
-    start = queue.start
-    first = record_from(queue, body_offset, start)
-    if first is None:
-        return None
-    count = -(-(queue.stop - start) // _GRID)
-    behind = first_true(1, count, lambda n: record_from(queue, body_offset, start + n * _GRID) is None)
-    last = record_from(queue, body_offset, start + (behind - 1) * _GRID)
-    return first[1], (last or first)[1]
+def log_span(store: Store) -> tuple[int, int] | None:
+    """Return the store times (ms) of the first and the last message of the logs; None without messages."""
+    times: list[int] = []
+    for queue, body_offset in store.logs:
+        first = record_from(queue, body_offset, queue.start)
+        if first is not None:
+            offset, time = _near_end(queue, body_offset) or first
+            times += [first[1], find_end(queue, body_offset, offset).last_timestamp or time]
+    return (min(times), max(times)) if times else None
+
+
+def _near_end(queue: MappedFileQueue, body_offset: int) -> tuple[int, int] | None:
+    """Return offset and store time (ms) of one of the last records, found by bisection."""
+    start, count = queue.start, -(-(queue.stop - queue.start) // _GRID)
+    after = first_true(1, count, lambda n: record_from(queue, body_offset, start + n * _GRID) is None)
+    return record_from(queue, body_offset, start + (after - 1) * _GRID)
 
 
 def record_from(
