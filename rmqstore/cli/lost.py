@@ -35,31 +35,53 @@ if TYPE_CHECKING:
     from rmqstore.views.lost import Losses, LostMessage, LostMessages
 
 
+Row = tuple["LostMessage", tuple[str, ...]]
+_SHOWN = 100
 _LISTED = 10_000
+_LINES = 8  # numbers of lines that are named
+_LARGEST_LIST = 256 << 20
 _COLUMNS = ("topic", "queue_id", "queue_offset", "offset", "why", "keys", "unique_key", "store_timestamp")
 _WHY = {
     "cut": Text("the log was cut before them, and a broker has not overwritten them yet"),
     "reused": Text("they name another place in the log: from an earlier use of the file or of the write buffer"),
 }
 _WHERE = {"after-end": Text("after the end of the log"), "after-blank": Text("after the record that closes a file")}
+_STATES = {
+    "present": Text("in the store"),
+    "damaged": Text("damaged"),
+    "lost": Text("lost"),
+    "nowhere": Text("nowhere"),
+}
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Old records that are alike: their number, bytes, and first and last store time (ms)."""
+
+    messages: int
+    bytes: int
+    first: int
+    last: int
 
 
 class _Summary:
-    """Counts of old records, their bytes, and their store times, by (log, where, why). `listed`: the first rows."""
+    """Old records by (log, where, why). `listed`: the first rows."""
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
-        self.messages: Counter[tuple[str, str, str]] = Counter()
-        self.bytes: Counter[tuple[str, str, str]] = Counter()
-        self.times: dict[tuple[str, str, str], tuple[int, int]] = {}
+        self.kinds: dict[tuple[str, str, str], _Kind] = {}
         self.listed: list[dict[str, Any]] = []
         for row in rows:
-            kind = row["log"], row["where"], row["why"]
-            self.messages[kind] += 1
-            self.bytes[kind] += row["size"]
-            first, last = self.times.get(kind, (row["store_timestamp"],) * 2)
-            self.times[kind] = min(first, row["store_timestamp"]), max(last, row["store_timestamp"])
+            time = row["store_timestamp"]
+            kind = self.kinds.setdefault((row["log"], row["where"], row["why"]), _Kind(0, 0, time, time))
+            kind.messages += 1
+            kind.bytes += row["size"]
+            kind.first, kind.last = min(kind.first, time), max(kind.last, time)
             if len(self.listed) < _LISTED:
                 self.listed.append(row)
+
+    @property
+    def messages(self) -> int:
+        return sum(kind.messages for kind in self.kinds.values())
 
 
 def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions) -> int:
@@ -95,9 +117,9 @@ def _stale_rows(finder: OldRecordFinder) -> Iterator[dict[str, Any]]:
 def _report_stale(out: Output, store: Path, finder: OldRecordFinder) -> None:
     summary = _Summary(_stale_rows(finder))
     kinds = [
-        {"log": log, "where": where, "why": why, "messages": count, "bytes": summary.bytes[log, where, why]}
-        | dict(zip(("first_timestamp", "last_timestamp"), summary.times[log, where, why], strict=True))
-        for (log, where, why), count in summary.messages.items()
+        {"log": log, "where": where, "why": why, "messages": kind.messages, "bytes": kind.bytes}
+        | {"first_timestamp": kind.first, "last_timestamp": kind.last}
+        for (log, where, why), kind in summary.kinds.items()
     ]
     logs = [
         {"log": r.name, "end": r.wrote, "last_timestamp": r.max_time if r.messages else None} for r in finder.results
@@ -110,7 +132,7 @@ def _report_stale(out: Output, store: Path, finder: OldRecordFinder) -> None:
             "kinds": kinds,
             "copies": finder.copies,
             "messages": summary.listed,
-            "more": sum(summary.messages.values()) - len(summary.listed),
+            "more": summary.messages - len(summary.listed),
         }
     )
 
@@ -120,7 +142,7 @@ def _stale_text(out: Output, store: Path, finder: OldRecordFinder) -> None:
     out.lines(_words(store, finder, summary), wrap=True)
     if summary.listed:
         write_rows(replace(out, format="table"), summary.listed[:_SHOWN], _COLUMNS)
-    left = sum(summary.messages.values()) - _SHOWN
+    left = summary.messages - _SHOWN
     if left > 0:
         out.lines([_more(many(left, "more record"))], wrap=True)
 
@@ -131,15 +153,15 @@ def _more(left: str) -> Text:
 
 def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[str]:
     """Yield what was found, and why it is old."""
-    total = sum(summary.messages.values())
-    if not total:
+    if not summary.kinds:
         yield Text("No records of an earlier log are left.")
         return
-    size, records = bytes_text(sum(summary.bytes.values())), many(total, "record")
+    size = bytes_text(sum(kind.bytes for kind in summary.kinds.values()))
+    records = many(summary.messages, "record")
     yield Text("{records} of an earlier log ({size}). They are no messages of this log.", records=records, size=size)
-    for (log, where, why), count in summary.messages.items():
-        first, last = map(time_text, summary.times[log, where, why])
-        records = many(count, "record")
+    for (log, where, why), kind in summary.kinds.items():
+        first, last = time_text(kind.first), time_text(kind.last)
+        records = many(kind.messages, "record")
         yield Placed("{log}: {records} {where}: {why}", log=log, records=records, where=_WHERE[where], why=_WHY[why])
         yield Text("  stored from {first} to {last}", first=first, last=last)
     for result in finder.results:
@@ -151,20 +173,6 @@ def _words(store: Path, finder: OldRecordFinder, summary: _Summary) -> Iterator[
         store=shlex.quote(str(store)),
     )
     yield ""
-
-
-_SHOWN = 100
-_LINES = 8  # numbers of lines that are named
-_LARGEST_LIST = 256 << 20
-Row = tuple["LostMessage", tuple[str, ...]]
-
-
-_STATES = {
-    "present": Text("in the store"),
-    "damaged": Text("damaged"),
-    "lost": Text("lost"),
-    "nowhere": Text("nowhere"),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,12 +254,13 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
         raise UsageError(Text("--journal and --next-start exclude each other"), Text("leave one of them out"))
     opened = open_named(store, config)
     refuse_part(opened, Text("name the whole store: its queues and index show what is lost"))
+    narrowed = asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys
     if asked.stale:
-        if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys or asked.expected:
+        if narrowed or asked.expected:
             raise UsageError(Text("--stale excludes all options that name lost messages"), Text("use it alone"))
         return list_old_records(out, store, opened, work)
     if asked.expected is not None:
-        if asked.journal or asked.next_start or asked.bodies or asked.body or asked.keys:
+        if narrowed:
             raise UsageError(
                 Text("--expected excludes --journal, --next-start, --bodies and --keys"), Text("use it alone")
             )

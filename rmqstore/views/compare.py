@@ -14,9 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rmqstore.checks.beside.dledger import committed_index
-from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
-from rmqstore.checks.log.log_pass import PassOptions
-from rmqstore.checks.problems.report import Findings
+from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.errors import NotAStore
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
@@ -27,8 +25,9 @@ from rmqstore.scan.kernels import I64, Bool, consecutive, u64
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Mapper, jobs_or_default
+from rmqstore.scan.workers import Mapper
 from rmqstore.texts import Text
+from rmqstore.views.dump.old_records import read_logs
 
 SCHEMA = "rmqstore.compare/1"
 _DAMAGE = ("damaged", "missing-file", "zeros")
@@ -275,16 +274,8 @@ class LogRows:
             )
         self.store = store
         self.table = table
-        live = store.lock_state().held
-        self.options = ScanOptions(drop_cache=live, max_rate=max_rate)
-        passing = PassOptions(
-            store.path, tuple(sorted(store.config.given.items())), self.options, crosscheck=False, files=store.files
-        )
-        self.findings = Findings(keep=0)
-        self.results: list[LogResult] = []
-        for queue, body_offset in store.logs:
-            work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), mapper=mapper)
-            self.results.append(read_log(queue, passing, self.findings, body_offset=body_offset, work=work))
+        self.options = ScanOptions(drop_cache=store.lock_state().held, max_rate=max_rate)
+        self.results = read_logs(store, self.options, jobs=jobs, mapper=mapper)
         if not self.results:
             raise NotAStore(Text("{path} has no file of a log", path=store.path))
 

@@ -9,8 +9,8 @@ Source: MappedFileQueue#truncateDirtyFiles, DefaultAppendMessageCallback#doAppen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from rmqstore.scan.records import good_records
 from rmqstore.scan.resync import proven_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
-from rmqstore.scan.workers import jobs_or_default
+from rmqstore.scan.workers import Mapper, Progress, jobs_or_default
 
 AFTER_END, AFTER_BLANK = "after-end", "after-blank"
 CUT, REUSED = "cut", "reused"
@@ -73,18 +73,13 @@ class OldRecordFinder:
         jobs: int | None = None,
         options: ScanOptions | None = None,
         live: bool = False,
-        progress: Callable[[int], None] | None = None,
+        progress: Progress | None = None,
     ) -> None:
         self.options = options or ScanOptions()
         self.live = live
         self.copies = 0
         """Number of records that were left out because the log contains them."""
-        given = tuple(sorted(store.config.given.items()))
-        passing = PassOptions(store.path, given, self.options, crosscheck=False, live=live, files=store.files)
-        self.results: list[LogResult] = []
-        for queue, body_offset in store.logs:
-            work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), progress=progress)
-            self.results.append(read_log(queue, passing, Findings(keep=0), body_offset=body_offset, work=work))
+        self.results = read_logs(store, self.options, jobs=jobs, live=live, progress=progress)
 
     @property
     def unreadable(self) -> bool:
@@ -128,6 +123,29 @@ class OldRecordFinder:
         return False
 
 
+def read_logs(
+    store: Store,
+    options: ScanOptions,
+    *,
+    jobs: int | None = None,
+    live: bool = False,
+    progress: Progress | None = None,
+    mapper: Mapper | None = None,
+) -> list[LogResult]:
+    """Read the logs of a store, which tells what belongs to them and where they end."""
+    passing = replace(_passing(store, options), live=live)
+    out = []
+    for queue, body_offset in store.logs:
+        work = PassWork(jobs_or_default(jobs, queue.bytes_on_disk), progress=progress, mapper=mapper)
+        out.append(read_log(queue, passing, Findings(keep=0), body_offset=body_offset, work=work))
+    return out
+
+
+def _passing(store: Store, options: ScanOptions) -> PassOptions:
+    given = tuple(sorted(store.config.given.items()))
+    return PassOptions(store.path, given, options, crosscheck=False, files=store.files)
+
+
 def own_part(store: Store, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:
     """Return a log of a store without old records that directly follow its last message.
 
@@ -144,9 +162,7 @@ def own_part(store: Store, queue: MappedFileQueue, body_offset: int) -> MappedFi
             continue
     if times.back_from is None:
         return queue
-    given = tuple(sorted(store.config.given.items()))
-    passing = PassOptions(store.path, given, ScanOptions(), crosscheck=False, files=store.files)
-    result = read_log(last, passing, Findings(keep=0), body_offset=body_offset)
+    result = read_log(last, _passing(store, ScanOptions()), Findings(keep=0), body_offset=body_offset)
     return queue if result.stale_from is None else queue.cut_at(result.wrote)
 
 
