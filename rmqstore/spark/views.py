@@ -11,14 +11,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.formats.consumequeue import EXT_MAX_ADDRESS
 from rmqstore.spark import jobs
 from rmqstore.spark.jobs import Paths, Progress
 from rmqstore.texts import Text
-from rmqstore.views.progress import popped_rows
+from rmqstore.views.progress import PopProgress
 from rmqstore.views.stores import store_refs
-from rmqstore.views.tables import VIEWS, consumer_offsets
+from rmqstore.views.tables import VIEWS, offset_rows, popped_rows
 
 _SOURCES = {
     "messages": "rmqstore.commitlog",
@@ -75,10 +76,10 @@ def register_views(
     stores immediately. Errors: UsageError; NotReadable for the list of stores itself.
     """
     refs = store_refs(paths, config)
-    lost = []
+    stores, lost = [], []
     for ref in refs:
         try:
-            ref.open()
+            stores.append((ref.label, ref.open()))
         except (RmqStoreError, OSError) as e:
             lost.append(jobs.lost_store(ref, e))
     named = {ref.label: str(ref.path) for ref in refs}
@@ -89,9 +90,11 @@ def register_views(
                 extra["fillers"] = fillers
             frame = load(spark, _SOURCES[name], named, missing="skip", config=config, **extra)
         elif name == "consumer_offsets":
-            frame = spark.createDataFrame([row for ref in refs for row in consumer_offsets(ref)], _OFFSETS)
+            offsets = ((label, ConsumerOffsets.read(store)) for label, store in stores)
+            frame = spark.createDataFrame([row for one in offsets for row in offset_rows(*one)], _OFFSETS)
         elif name == "pop":
-            frame = spark.createDataFrame([row for ref in refs for row in popped_rows(ref)], _POP)
+            popped = ((label, PopProgress.read(store, newest=None)) for label, store in stores)
+            frame = spark.createDataFrame([row for one in popped for row in popped_rows(*one)], _POP)
         elif name == "findings":
             frame = jobs.findings_frame(spark, jobs.verify(spark, paths, config=config, progress=progress))
         else:

@@ -11,10 +11,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
-from rmqstore.errors import RmqStoreError, reason
+from rmqstore.errors import reason
 from rmqstore.files.config import Committed
 from rmqstore.files.log_ends import first_true
 from rmqstore.files.rocksdb.database import CannotRead
@@ -24,7 +23,6 @@ from rmqstore.formats import pop
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, UNIQ_KEY, parse_properties
 from rmqstore.views import lookup
 from rmqstore.views.lookup import KeyIndex
-from rmqstore.views.stores import StoreRef
 
 NEWEST = 20_000
 """How many of the newest check points and acknowledgements are read per queue for one message."""
@@ -253,34 +251,6 @@ def is_in_retry_topic(found: Popped, unique_key: str | None, files: KeyIndex) ->
         return None
     names = pop.retry_topics(found.group, found.topic)
     return next(files.hits(names, (unique_key,)), None) is not None
-
-
-# --- the view `pop` of SQL --------------------------------------------------------------------------------------------
-
-
-def pop_schema() -> Any:
-    """Return the Arrow schema of the view `pop` (needs pyarrow)."""
-    import pyarrow as pa
-
-    texts = [pa.field(name, pa.string()) for name in ("store", "group", "topic")]
-    places = [pa.field("queue_id", pa.int32()), pa.field("queue_offset", pa.int64()), pa.field("state", pa.string())]
-    times = [pa.field(name, pa.int64()) for name in ("pop_time", "visible_time")]
-    return pa.schema([*texts, *places, *times, pa.field("times", pa.int32())])
-
-
-def popped_rows(ref: StoreRef) -> list[tuple[str, str, str, int, int, str, int, int, int]]:
-    """Return a row of `pop_schema` for each message whose check point or row exists; none if the store is unreadable.
-
-    Messages whose check point has expired, and acknowledged messages of the KV service, have no row.
-    """
-    try:
-        received = PopProgress.read(ref.open(), newest=None).received.values()
-    except (RmqStoreError, OSError):
-        return []
-    return [
-        (ref.label, p.group, p.topic, p.queue_id, p.queue_offset, p.state.value, p.pop_time, p.visible_time, p.times)
-        for p in received
-    ]
 
 
 EARLIEST, LATEST = "earliest", "latest"

@@ -30,7 +30,7 @@ from rmqstore.messages.cells import valid_text
 from rmqstore.views import tables
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.progress import PopProgress, pop_schema, popped_rows
+from rmqstore.views.progress import PopProgress
 from rmqstore.views.stores import StoreRef, log_pieces
 from rmqstore.views.tables import MessageOptions, arrow_schema, message_columns
 
@@ -144,7 +144,7 @@ class Query:
             "consumequeue": (tables.unit_schema(batch_units=False), self._units),
             "indexfile": (tables.index_schema(), self._index),
             "consumer_offsets": (tables.offsets_schema(), self._offsets),
-            "pop": (pop_schema(), self._pop),
+            "pop": (tables.pop_schema(), self._pop),
             "findings": (tables.findings_schema(), self._findings),
         }[name]
         return _View(self.read, schema, lambda _: (batch for ref in self.refs for batch in read(ref)))
@@ -186,14 +186,16 @@ class Query:
                 yield from tables.read_index(ref.label, store.files, file.path, Selection())
 
     def _offsets(self, ref: StoreRef) -> Iterator[Any]:
-        if reason := ConsumerOffsets.read(ref.open()).unreadable:
-            self.read.lacks(Placed("{store}: {why}", store=ref.label, why=reason))
-        return tables.read_offsets(ref)
+        offsets = ConsumerOffsets.read(ref.open())
+        if offsets.unreadable:
+            self.read.lacks(Placed("{store}: {why}", store=ref.label, why=offsets.unreadable))
+        yield tables.one_batch(tables.offsets_schema(), tables.offset_rows(ref.label, offsets))
 
     def _pop(self, ref: StoreRef) -> Iterator[Any]:
-        if reason := PopProgress.read(ref.open(), newest=0).unreadable:
-            self.read.lacks(Placed("{store}: {why}", store=ref.label, why=reason))
-        yield tables.one_batch(pop_schema(), popped_rows(ref))
+        progress = PopProgress.read(ref.open(), newest=None)
+        if progress.unreadable:
+            self.read.lacks(Placed("{store}: {why}", store=ref.label, why=progress.unreadable))
+        yield tables.one_batch(tables.pop_schema(), tables.popped_rows(ref.label, progress))
 
     def _findings(self, ref: StoreRef) -> Iterator[Any]:
         for batch in tables.read_findings(ref):

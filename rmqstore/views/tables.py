@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.errors import RmqStoreError
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, dledger, index
@@ -45,6 +44,7 @@ from rmqstore.views.dump.batches import batch_length, fields_of
 from rmqstore.views.dump.messages import wanted_records
 from rmqstore.views.dump.selection import Selection, Selector
 from rmqstore.views.dump.units import index_units
+from rmqstore.views.progress import PopProgress
 from rmqstore.views.stores import Piece, StoreRef, runs_of
 
 _DAY = 86_400_000
@@ -488,7 +488,7 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
         yield findings_batch([{"store": ref.label, **f.to_json(ref.label)} for f in report.ordered()])
 
 
-# --- consumer offsets -------------------------------------------------------------------------------------------------
+# --- consumers --------------------------------------------------------------------------------------------------------
 
 
 def offsets_schema() -> Any:
@@ -497,9 +497,28 @@ def offsets_schema() -> Any:
     return pa.schema([*texts, pa.field("queue_id", pa.int32()), pa.field("offset", pa.int64())])
 
 
-def read_offsets(ref: StoreRef) -> Iterator[Any]:
-    """Yield the committed offsets of consumer groups, as one batch."""
-    yield one_batch(offsets_schema(), consumer_offsets(ref))
+def offset_rows(label: str, offsets: ConsumerOffsets) -> list[tuple[str, str, str, int, int]]:
+    """Return a row of `offsets_schema` for each committed offset."""
+    return [(label, one.group, one.topic, one.queue_id, one.offset) for one in offsets.rows()]
+
+
+def pop_schema() -> Any:
+    """Return the Arrow schema of the view `pop`."""
+    texts = [pa.field(name, pa.string()) for name in ("store", "group", "topic")]
+    places = [pa.field("queue_id", pa.int32()), pa.field("queue_offset", pa.int64()), pa.field("state", pa.string())]
+    times = [pa.field(name, pa.int64()) for name in ("pop_time", "visible_time")]
+    return pa.schema([*texts, *places, *times, pa.field("times", pa.int32())])
+
+
+def popped_rows(label: str, progress: PopProgress) -> list[tuple[str, str, str, int, int, str, int, int, int]]:
+    """Return a row of `pop_schema` for each message whose check point or row exists.
+
+    Messages whose check point has expired, and acknowledged messages of the KV service, have no row.
+    """
+    return [
+        (label, p.group, p.topic, p.queue_id, p.queue_offset, p.state.value, p.pop_time, p.visible_time, p.times)
+        for p in progress.received.values()
+    ]
 
 
 def one_batch(schema: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
@@ -507,12 +526,3 @@ def one_batch(schema: Any, rows: Sequence[tuple[Any, ...]]) -> Any:
     columns = zip(*rows, strict=True) if rows else [()] * len(schema)
     arrays = [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def consumer_offsets(ref: StoreRef) -> list[tuple[str, str, str, int, int]]:
-    """Return (store, group, topic, queue id, offset) of every committed offset; none if the store is unreadable."""
-    try:
-        offsets = ConsumerOffsets.read(ref.open())
-    except (RmqStoreError, OSError):
-        return []
-    return [(ref.label, one.group, one.topic, one.queue_id, one.offset) for one in offsets.rows()]
