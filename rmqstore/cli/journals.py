@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DURATION, bytes_text, many, time_text
-from rmqstore.cli.shared.options import command
+from rmqstore.cli.shared.options import command, gathered
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.formats.times import parse_stamp
 from rmqstore.texts import Placed, Text, joined
@@ -74,7 +74,8 @@ class Journal:
         }
 
 
-class Selected(TypedDict):
+@dataclass(frozen=True, slots=True)
+class Selected:
     """The journals that --prune removes, apart from those that are undone."""
 
     keep: int | None
@@ -110,9 +111,8 @@ class Selected(TypedDict):
     "with it.",
 )
 @click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without it, nothing is removed.")
-def journals(
-    out: Output, store: Path, config: BrokerConfig, prune: bool, apply_it: bool, **selected: Unpack[Selected]
-) -> int:
+@gathered("selected", Selected)
+def journals(out: Output, store: Path, config: BrokerConfig, prune: bool, apply_it: bool, selected: Selected) -> int:
     """List the journals of repairs, newest last: when each was made, what it did, its size, and how to undo it.
 
     --prune removes journals that are undone or never started, and with --keep or --older-than also those of repairs.
@@ -125,14 +125,12 @@ def journals(
     from rmqstore.repair.journal.journal import list_journals, prune_missing
     from rmqstore.repair.journal.journal import prune as remove
 
-    keep, older_than, missing = selected["keep"], selected["older_than"], selected["missing"]
-    if not prune and (keep is not None or older_than is not None or missing or apply_it):
+    if not prune and (selected != Selected(None, None, False) or apply_it):
         raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))
     opened = open_store(store, config)
     refuse_part(opened, Text("name the whole store, which has the journals"))
     found = [_read(folder) for folder in list_journals(opened.root)]
-    going = [one for one in found if missing and one.state == "missing"]
-    going = [*going, *_going(found, keep, older_than)] if prune else []
+    going = list(_going(found, selected)) if prune else []
     if apply_it:
         out.check()
         for one in going:
@@ -165,8 +163,11 @@ def _read(folder: JournalFolder) -> Journal:
     return Journal(folder, plan, size, kept)
 
 
-def _going(found: list[Journal], keep: int | None, older_than: float | None) -> Iterator[Journal]:
+def _going(found: list[Journal], selected: Selected) -> Iterator[Journal]:
     """Yield what to prune; of repairs only the oldest ones, because the newest must be undone first."""
+    if selected.missing:
+        yield from (one for one in found if one.state == "missing")
+    keep, older_than = selected.keep, selected.older_than
     now = time.time() * 1000
     done = [one for one in found if one.state == "done"]
     limit = 0 if keep is None and older_than is None else len(done) - (keep or 0)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _LARGEST_OFFSET = 999_999_999  # a longer number may be a time
 _SHOWN = 40
+_GROUPS = 20  # groups that are named if none was found
 _STATES: dict[str, Text] = {
     text: text for text in (Text("acknowledged"), Text("invisible"), Text("returned"), Text("unknown"))
 }
@@ -119,8 +120,6 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     return _finish(out, opened, plan, rows, applying)
 
 
-_GROUPS = 20  # groups that are named if none was found
-
 # --- showing ----------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +184,10 @@ def _planned(
     return plan_offset_changes(store, changes, facts), [c for c in changes if c.old != c.new]
 
 
+def _stored(offsets: ConsumerOffsets, group: str, topic: str, queue_id: int) -> int | None:
+    return offsets.queues.get(topic, {}).get(queue_id, {}).get(group)
+
+
 def _set_changes(
     known: ConsumerOffsets, positions: QueuePositions, names: tuple[str, str], target: str, chosen: tuple[int, ...]
 ) -> list[OffsetChange]:
@@ -201,7 +204,7 @@ def _set_changes(
         if bounds is None:
             continue
         new = _target(positions, topic, queue_id, bounds, target)
-        old = known.queues.get(topic, {}).get(queue_id, {}).get(group)
+        old = _stored(known, group, topic, queue_id)
         changes.append(change_between(group, topic, queue_id, old, new, bounds))
     return changes
 
@@ -264,7 +267,7 @@ def _merge_changes(
         bounds = positions.bounds(one.topic, one.queue_id)
         if bounds is None:
             continue  # this store does not have the queue
-        old = known.queues.get(one.topic, {}).get(one.queue_id, {}).get(one.group)
+        old = _stored(known, one.group, one.topic, one.queue_id)
         new = min(one.offset, bounds[1])
         if old is None or not greatest or new > old:
             changes.append(change_between(one.group, one.topic, one.queue_id, old, new, bounds))
@@ -277,7 +280,7 @@ def _backup_changes(store: Store, known: ConsumerOffsets, positions: QueuePositi
 
     table = config_object(store.files, store.root / "config" / f"{FILES[0]}.bak") or {}
     for one in sorted(committed_offsets(table) or ()):
-        old = known.queues.get(one.topic, {}).get(one.queue_id, {}).get(one.group)
+        old = _stored(known, one.group, one.topic, one.queue_id)
         bounds = positions.bounds(one.topic, one.queue_id)
         if old != one.offset:
             yield change_between(one.group, one.topic, one.queue_id, old, one.offset, bounds)
@@ -319,7 +322,7 @@ def _check(store: Store, plan: Plan) -> None:
     asked = plan.facts.get("offsets")
     rows: Any = asked.get("changes", []) if isinstance(asked, dict) else []
     for row in rows:
-        now = found.queues.get(row["topic"], {}).get(row["queue_id"], {}).get(row["group"])
+        now = _stored(found, row["group"], row["topic"], row["queue_id"])
         if now != row["to"]:
             where = Text("{group} in {topic}/{id}", group=row["group"], topic=row["topic"], id=row["queue_id"])
             raise AppliedUnchecked(

@@ -94,6 +94,11 @@ def shown(value: object, longest: int = _LONGEST) -> Html:
     return Html(html.escape(text.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)))
 
 
+def number(value: int) -> Html:
+    """Return a number, with separators of its thousands."""
+    return shown(f"{value:,}")
+
+
 def text(sentence: str) -> Html:
     """Return a text in the language of the user."""
     if isinstance(sentence, Html):

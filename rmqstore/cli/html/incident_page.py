@@ -63,15 +63,15 @@ def _head(found: Incident) -> Iterator[ui.Html]:
         at_least = "≥ " if found.losses.at_least else ""
         numbers = [
             (ui.shown(f"{at_least}{lost:,}"), Text("messages lost")),
-            (ui.shown(f"{mended:,}"), Text("messages mended")),
-            (ui.shown(f"{found.restored:,}"), Text("messages restored from a copy")),
-            (ui.shown(f"{len(found.back):,}"), Text("messages given back since")),
+            (ui.number(mended), Text("messages mended")),
+            (ui.number(found.restored), Text("messages restored from a copy")),
+            (ui.number(len(found.back)), Text("messages given back since")),
         ]
         without = [row for row in found.before.brokers if row.wrote] if found.before is not None else []
         if any(not row.starts for row in without):
             numbers.append((ui.text(Text("no")), Text("start without the repair")))
         elif most := max((row.messages_lost for row in without), default=0):
-            numbers.append((ui.shown(f"{most:,}"), Text("messages that the next start would have deleted without it")))
+            numbers.append((ui.number(most), Text("messages that the next start would have deleted without it")))
         yield ui.cards(numbers)
     rows = [(Text("repair began"), time_text(found.began))] if found.began is not None else []
     if found.ended is not None:
@@ -198,7 +198,7 @@ def _messages(found: Incident) -> Iterator[ui.Html]:
     queues = Counter(f"{one.message.topic}/{one.message.queue_id}" for one in rows)
     queues.update({queue: count for queue, count in found.losses.unlisted.items() if queue})
     if len(queues) > 1:
-        most = [[ui.shown(queue), ui.shown(f"{count:,}")] for queue, count in queues.most_common(_QUEUES)]
+        most = [[ui.shown(queue), ui.number(count)] for queue, count in queues.most_common(_QUEUES)]
         yield from ui.HtmlTable((Text("queue"), Text("messages")), ("long", "n")).pieces(most)
         if len(queues) > _QUEUES:
             yield ui.paragraph(Text("… and {queues}", queues=many(len(queues) - _QUEUES, "more queue")), cls="soft")
@@ -267,12 +267,7 @@ def _damage(found: Incident) -> Iterator[ui.Html]:
     yield ui.paragraph(known.verdict)
     yield _codes(known.counts.items())
     places = [
-        [
-            ui.shown(one.code),
-            ui.shown(f"{one.queue} {one.file}".strip()),
-            ui.shown(f"{one.offset:,}"),
-            ui.shown(f"{one.length:,}"),
-        ]
+        [ui.shown(one.code), ui.shown(f"{one.queue} {one.file}".strip()), ui.number(one.offset), ui.number(one.length)]
         for one in known.listed[:_PLACES]
     ]
     if places:

@@ -141,7 +141,7 @@ def _version(row: VersionRange, wrote: str) -> list[str]:
     signs = [word for word, is_so in ((wrote, row.wrote), (Text("asked for"), row.named)) if is_so and word]
     marks = (ui.Html(f" {ui.element('span', sign, cls='mark')}") for sign in signs)
     name = ui.Html(f"{ui.text(row.versions)}{ui.joined(marks)}")
-    lost = ui.shown(f"{row.messages_lost:,}") if row.starts else ui.shown("–")
+    lost = ui.number(row.messages_lost) if row.starts else ui.shown("–")
     return [ui.element("span", name), Text("yes") if row.starts else Text("no"), lost, row.sentence(row.versions)]
 
 
@@ -195,7 +195,7 @@ def _problem(report: Report, code: str, examples: list[Finding]) -> Iterator[ui.
 
 def _place(finding: Finding) -> list[str]:
     where = finding.queue if finding.file in ("", finding.queue) else f"{finding.queue} {finding.file}"
-    return [ui.shown(where), ui.shown(f"{finding.offset:,}"), ui.shown(f"{finding.length:,}"), facts_of(finding)]
+    return [ui.shown(where), ui.number(finding.offset), ui.number(finding.length), facts_of(finding)]
 
 
 def unchecked(report: Report) -> Iterator[ui.Html]:
@@ -219,9 +219,7 @@ def _repairs(found: StoreReport) -> Iterator[ui.Html]:
         name = info.path.name
         count, back = (lost[name].messages, lost[name].back) if name in lost else (0, 0)
         numbers = (info.record.steps, count, back, fillers.get(name, 0))
-        rows.append(
-            [ui.shown(name), ui.STATE_WORDS[info.state.value], *(ui.shown(f"{number:,}") for number in numbers)]
-        )
+        rows.append([ui.shown(name), ui.STATE_WORDS[info.state.value], *map(ui.number, numbers)])
     counted = (Text("steps"), Text("messages lost"), Text("given back since"), Text("fillers"))
     titles = (Text("repair"), Text("state"), *counted)
     yield from ui.HtmlTable(titles, ("long", "", "n", "n", "n", "n")).pieces(rows)
@@ -260,7 +258,7 @@ def _topics(found: StoreReport) -> Iterator[ui.Html]:
     yield from table.pieces(
         [
             ui.shown(row["topic"]),
-            ui.shown(f"{row['messages']:,}"),
+            ui.number(row["messages"]),
             ui.shown(bytes_text(row["bytes"])),
             ui.shown(f"{row['bytes'] / (found.usage.bytes or 1):.1%}"),
             ui.share(row["bytes"] / biggest),
@@ -288,7 +286,7 @@ def _lags(found: StoreReport) -> Iterator[ui.Html]:
     classes = ["long", "long", "n", *(("long",) if popped else ())]
     rows = []
     for lag in found.lags[:_LAGS]:
-        row = [ui.shown(lag.group), ui.shown(lag.topic), ui.shown(f"{lag.messages:,}")]
+        row = [ui.shown(lag.group), ui.shown(lag.topic), ui.number(lag.messages)]
         if popped:
             states = ((count, ui.POP_WORDS[state.value]) for state, count in sorted(lag.pop.items()))
             row.append(ui.shown(joined(Placed("{n:,} {state}", n=count, state=words) for count, words in states)))
