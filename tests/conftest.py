@@ -243,12 +243,6 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return copy_store(getattr(request.module, "STORE", "5.4.0-clean"), tmp_path)
 
 
-@pytest.fixture
-def store_copy(tmp_path: Path) -> Callable[[str], Path]:
-    """Return a function: `store_copy("5.4.0-killed")` creates a writable copy of that store."""
-    return lambda name: copy_store(name, tmp_path)
-
-
 def need_classes(version: str) -> None:
     """Skip the test if the classes of a RocketMQ version are not available; fail instead if CI requires them."""
     try:

@@ -17,8 +17,8 @@ from rmqstore.formats.rocksdbkeys import OFFSET_VALUE, UNIT_VALUE, OffsetKey, Un
 from tests import damage
 from tests.stores import meta
 
-NAME, MESSAGES = "5.4.0-rocksdb", 292
-SETTINGS = dict(meta(NAME).oracle_args)
+STORE, MESSAGES = "5.4.0-rocksdb", 292
+SETTINGS = dict(meta(STORE).oracle_args)
 
 
 EXTRA = "rocksdict is not installed (the extra rocksdb)"

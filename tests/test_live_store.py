@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,9 +14,7 @@ from rmqstore.errors import StoreIsLive
 from rmqstore.files.store import Store, open_store, while_files_expire
 from tests.command import run, run_json
 from tests.live_writer import live_store
-
-Copy = Callable[[str], Path]
-
+from tests.stores import copy_store
 
 pytestmark = pytest.mark.other_processes
 
@@ -114,8 +112,8 @@ def test_what_lasts_is_planned_while_files_expire(live: Path) -> None:
         stray.unlink()
 
 
-def test_work_is_done_again_without_the_files_that_expire(store_copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(store_copy("5.4.0-clean"))
+def test_work_is_done_again_without_the_files_that_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(copy_store("5.4.0-clean", tmp_path))
     assert store.commitlog is not None
     files = [file.name for file in store.commitlog.files]
     seen: list[list[str]] = []
@@ -132,8 +130,8 @@ def test_work_is_done_again_without_the_files_that_expire(store_copy: Copy, monk
     assert seen == [files, files[1:], files[3:]]
 
 
-def test_work_ends_when_it_never_gets_ahead_of_the_broker(store_copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = open_store(store_copy("5.4.0-clean"))
+def test_work_ends_when_it_never_gets_ahead_of_the_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(copy_store("5.4.0-clean", tmp_path))
     lasts: list[int] = []
 
     def work(look: Store) -> None:
@@ -149,9 +147,9 @@ def test_work_ends_when_it_never_gets_ahead_of_the_broker(store_copy: Copy, monk
 
 @pytest.mark.parametrize("live_now", [True, False])
 def test_file_that_is_missing_for_another_reason_is_an_error(
-    live_now: bool, store_copy: Copy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    live_now: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = open_store(store_copy("5.4.0-clean"))
+    store = open_store(copy_store("5.4.0-clean", tmp_path))
     path = tmp_path / "elsewhere" if live_now else store.path / "commitlog" / "0"
     calls: list[Store] = []
 

@@ -349,8 +349,8 @@ def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
     assert list((tmp_path / "made").iterdir()) == []
 
 
-def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path, store_copy: object) -> None:
-    damaged = store_copy("5.4.0-clean")  # type: ignore[operator]
+def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path) -> None:
+    damaged = copy_store("5.4.0-clean", tmp_path)
     log = open_store(damaged).commitlog
     assert log is not None
     path = log.files[1].path
@@ -400,8 +400,7 @@ def test_an_unreadable_source_does_not_affect_the_next_import(content: bytes | N
     assert [path.name for path in tmp_path.iterdir()] == ([source.name] if content is not None else [])
 
 
-def test_a_store_whose_log_is_elsewhere_is_not_taken_as_empty(tmp_path: Path, store_copy: object) -> None:
-    store = store_copy("5.4.0-clean")  # type: ignore[operator]
+def test_a_store_whose_log_is_elsewhere_is_not_taken_as_empty(tmp_path: Path, store: Path) -> None:
     (store / "commitlog").rename(tmp_path / "on another disk")
     answer = run("import", str(store), "--output", str(tmp_path / "made"), exit_code=3)
     assert "has no log" in answer.stderr
@@ -443,8 +442,7 @@ def test_messages_are_appended_to_a_sound_store(name: str, tmp_path: Path) -> No
     assert run_json("verify", str(store), "-c", settings)["clean"] is True
 
 
-def test_nothing_is_appended_where_one_message_is_wrong(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_nothing_is_appended_where_one_message_is_wrong(store: Path, tmp_path: Path) -> None:
     settings = str(conf("5.4.0-clean", tmp_path))
     lines = export(store, tmp_path / "all.ndjson", "--topic", "Order_11")
     (tmp_path / "bad.ndjson").write_text("\n".join([*lines, "{}"]) + "\n")
@@ -468,8 +466,7 @@ def test_messages_with_a_place_in_light_queues_are_not_appended(tmp_path: Path) 
     assert run_json("verify", str(store))["clean"] is True
 
 
-def test_a_store_that_is_not_sound_is_not_appended_to(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_store_that_is_not_sound_is_not_appended_to(store: Path, tmp_path: Path) -> None:
     lines = export(store, tmp_path / "all.ndjson", "--limit", "1")
     assert len(lines) == 1
     unit = next((store / "consumequeue" / "Order_11" / "0").iterdir())
@@ -483,9 +480,8 @@ def test_a_store_that_is_not_sound_is_not_appended_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [b"\0" * 300, b""])
-def test_an_import_keeps_the_topics_of_a_padded_file(ending: bytes, tmp_path: Path) -> None:
+def test_an_import_keeps_the_topics_of_a_padded_file(ending: bytes, store: Path, tmp_path: Path) -> None:
     """Every version reads topics.json with NUL bytes after it, as after a power failure, or with a trailing comma."""
-    store = copy_store("5.4.0-clean", tmp_path)
     path = store / "config" / "topics.json"
     text = path.read_bytes()
     known = set(json.loads(text)["topicConfigTable"])
@@ -497,8 +493,7 @@ def test_an_import_keeps_the_topics_of_a_padded_file(ending: bytes, tmp_path: Pa
     assert set(json.loads(path.read_bytes())["topicConfigTable"]) == known | {"New"}
 
 
-def test_an_import_refuses_topics_that_cannot_be_read(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_an_import_refuses_topics_that_cannot_be_read(store: Path, tmp_path: Path) -> None:
     path = store / "config" / "topics.json"
     (store / "config" / "topics.json.bak").unlink(missing_ok=True)
     path.write_bytes(b"{ /* edited */" + path.read_bytes()[1:])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, SCHEDULE_TOPIC, parse_delay_levels
 from tests.append.small import SMALL, clean, message, units
+from tests.stores import copy_store
 from tests.untouched import tree
 
 LEVELS = parse_delay_levels("7s 9s 3m")
@@ -51,26 +51,28 @@ def test_a_dledger_store_is_not_opened_as_a_plain_one_nor_as_another_member(tmp_
     refused(root, "member n0, not of n1", replace(SMALL, dledger="n1"))
 
 
-def test_a_mixed_store_is_not_opened_as_a_plain_one(store_copy: Callable[[str], Path]) -> None:
+def test_a_mixed_store_is_not_opened_as_a_plain_one(tmp_path: Path) -> None:
     refused(
-        store_copy("5.4.0-dledger-mixed"), "has the log of DLedger member n0", config={"enableDLegerCommitLog": "false"}
+        copy_store("5.4.0-dledger-mixed", tmp_path),
+        "has the log of DLedger member n0",
+        config={"enableDLegerCommitLog": "false"},
     )
 
 
 @pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "4.9.7-dledger"])
-def test_the_directory_names_the_member(name: str, store_copy: Callable[[str], Path]) -> None:
-    with MessageStore.open(store_copy(name)) as store:
+def test_the_directory_names_the_member(name: str, tmp_path: Path) -> None:
+    with MessageStore.open(copy_store(name, tmp_path)) as store:
         assert store.options.dledger == "n0"
         before = store.put(NewMessage("Order_11", b"first")).offset
         assert store.put(NewMessage("Order_11", b"second")).offset > before > 0
 
 
-def test_a_follower_is_not_opened_by_the_name_of_its_directory(store_copy: Callable[[str], Path]) -> None:
-    refused(store_copy("5.4.0-dledger3-n1"), "member n1 voted for n0")
+def test_a_follower_is_not_opened_by_the_name_of_its_directory(tmp_path: Path) -> None:
+    refused(copy_store("5.4.0-dledger3-n1", tmp_path), "member n1 voted for n0")
 
 
-def test_a_member_that_voted_for_another_is_a_replica(store_copy: Callable[[str], Path]) -> None:
-    refused(store_copy("5.4.0-dledger3-n1"), "member n1 voted for n0", StoreOptions(dledger="n1"))
+def test_a_member_that_voted_for_another_is_a_replica(tmp_path: Path) -> None:
+    refused(copy_store("5.4.0-dledger3-n1", tmp_path), "member n1 voted for n0", StoreOptions(dledger="n1"))
 
 
 def test_a_replica_of_a_master_is_refused_unless_broker_conf_says_master(tmp_path: Path) -> None:
@@ -118,8 +120,8 @@ def test_other_sizes_are_refused(tmp_path: Path, changes: dict[str, object], wor
     refused(root, words, replace(SMALL, **changes))  # type: ignore[arg-type]
 
 
-def test_default_index_sizes_do_not_make_a_small_index_file_longer(store_copy: Callable[[str], Path]) -> None:
-    root = store_copy("5.4.0-clean")
+def test_default_index_sizes_do_not_make_a_small_index_file_longer(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
     before = {p.name: p.stat().st_size for p in (root / "index").iterdir()}
     refused(root, "maxHashSlotNum|slots", StoreOptions(index_slots=5_000_000, index_units=20_000_000))
     with MessageStore.open(root):
@@ -193,8 +195,8 @@ def test_a_directory_that_is_not_a_store_is_not_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.1.4-formats", "5.4.0-formats", "5.4.0-killed"])
-def test_stores_of_real_brokers_open_without_a_single_setting(name: str, store_copy: Callable[[str], Path]) -> None:
-    root = store_copy(name)
+def test_stores_of_real_brokers_open_without_a_single_setting(name: str, tmp_path: Path) -> None:
+    root = copy_store(name, tmp_path)
     shutil.rmtree(root / "config" / "none", ignore_errors=True)
     with MessageStore.open(root) as store:
         put = store.put(message(topic="NewTopic"))

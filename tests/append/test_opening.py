@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import PRE_BLANK
 from tests.append.rewriting import index_bytes, queue_bytes
 from tests.append.small import SMALL, clean, message, units
-from tests.stores import ROOT, meta
+from tests.stores import ROOT, copy_store, meta
 from tests.untouched import tree
 
 
@@ -164,9 +163,9 @@ def test_index_units_of_missing_last_files_are_restored(root: Path) -> None:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
-def test_a_mixed_store_gets_the_units_of_both_logs(version: str, store_copy: Callable[[str], Path]) -> None:
+def test_a_mixed_store_gets_the_units_of_both_logs(version: str, tmp_path: Path) -> None:
     name = f"{version}-dledger-mixed"
-    root = store_copy(name)
+    root = copy_store(name, tmp_path)
     before = queue_bytes(root)
     shutil.rmtree(root / "consumequeue")
     config = BrokerConfig({key: str(value) for key, value in meta(name).settings.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -64,9 +63,7 @@ def test_the_checkpoint_of_a_closed_store_names_its_last_message(tmp_path: Path)
     assert (target / "lock").read_bytes() == b"lock"
 
 
-def test_a_killed_store_appended_again_continues_what_the_broker_had_dispatched(
-    store_copy: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_a_killed_store_appended_again_continues_what_the_broker_had_dispatched(tmp_path: Path) -> None:
     source, target = rewrite("5.4.0-killed", tmp_path / "store")
     was, now = queue_bytes(source), queue_bytes(target)
     assert was.keys() <= now.keys()

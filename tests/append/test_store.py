@@ -7,7 +7,6 @@ import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,7 +30,7 @@ from rmqstore.formats.message import (
 )
 from tests.append.rewriting import messages_of, queue_bytes
 from tests.append.small import NEVER, SMALL, clean, message, units
-from tests.stores import ROOT
+from tests.stores import ROOT, copy_store
 
 
 def test_offsets_ids_and_rolls_are_those_of_a_broker(tmp_path: Path) -> None:
@@ -283,9 +282,7 @@ def test_log_files_of_several_directories_are_written_and_opened(tmp_path: Path)
         assert store.put(message()).queue_offset == 60
 
 
-def test_a_store_of_other_sizes_or_of_rocksdb_queues_is_not_opened(
-    tmp_path: Path, store_copy: Callable[[str], Path]
-) -> None:
+def test_a_store_of_other_sizes_or_of_rocksdb_queues_is_not_opened(tmp_path: Path) -> None:
     root = tmp_path / "s"
     with MessageStore.create(root, SMALL) as store:
         store.put(message())
@@ -298,8 +295,8 @@ def test_a_store_of_other_sizes_or_of_rocksdb_queues_is_not_opened(
         with pytest.raises(Refused):
             MessageStore.open(root, wrong)
         assert {path: path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()} == before
-    rocks = store_copy("5.4.0-rocksdb")
+    rocks = copy_store("5.4.0-rocksdb", tmp_path)
     with pytest.raises(Refused, match="is a RocksDB"):
         MessageStore.open(rocks, replace(SMALL, commitlog_file_size=1 << 16))
     with pytest.raises(Refused, match="is a RocksDB with the light queues"):
-        MessageStore.open(store_copy("5.5.1-lmq"), StoreOptions(dispatch=DispatchOptions(lmq=True)))
+        MessageStore.open(copy_store("5.5.1-lmq", tmp_path), StoreOptions(dispatch=DispatchOptions(lmq=True)))

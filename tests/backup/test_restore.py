@@ -26,7 +26,7 @@ from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.test_backup import backed_up, folder_in
 from tests.command import run, run_json
 from tests.damage import flip
-from tests.stores import BROKER_STORES, copy_store, unpack
+from tests.stores import BROKER_STORES, unpack
 from tests.untouched import snapshot
 
 QUICK = ("5.4.0-dledger-mixed", "5.4.0-rocksdb", "5.4.0-formats", "4.9.7-killed")
@@ -191,8 +191,7 @@ def test_an_object_that_changed_is_not_restored(tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / "repo")
 
 
-def test_a_repository_with_one_store_needs_no_name(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_repository_with_one_store_needs_no_name(store: Path, tmp_path: Path) -> None:
     repo = tmp_path / "repo"
     assert run("backup", str(store), str(repo), "--name", "a").exit_code == 0
     assert run("verify", str(repo)).exit_code == 0

@@ -22,6 +22,8 @@ from tests.seeds import seeds
 from tests.stores import copy_store
 from tests.untouched import assert_untouched
 
+STORE = "498_many"
+
 MAGIC_V1 = bytes.fromhex("daa320a7")
 SECONDS = 120  # so long that only a hang, not a slow machine, takes more
 
@@ -101,16 +103,14 @@ def test_damage_everywhere_is_reported(tmp_path: Path, name: str, seed: int) -> 
     examined(store)
 
 
-def test_a_log_of_magic_numbers_only_is_damage(tmp_path: Path) -> None:
-    store = copy_store("498_many", tmp_path)
+def test_a_log_of_magic_numbers_only_is_damage(store: Path) -> None:
     for file in (store / "commitlog").iterdir():
         file.write_bytes(MAGIC_V1 * 4096)
     report = examined(store)
     assert report.exit_code == 1
 
 
-def test_a_log_of_nothing_but_record_heads_is_damage(tmp_path: Path) -> None:
-    store = copy_store("498_many", tmp_path)
+def test_a_log_of_nothing_but_record_heads_is_damage(store: Path) -> None:
     for file in (store / "commitlog").iterdir():
         base = int(file.name)
         heads = [struct.pack(">iIiiiqq", 16384 - at, 0xDAA320A7, 0, 0, 0, 0, base + at) for at in range(0, 16384, 36)]
@@ -119,15 +119,13 @@ def test_a_log_of_nothing_but_record_heads_is_damage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [1 << 62, (1 << 63) - 21, -(1 << 62)])
-def test_a_queue_of_absurd_offsets_is_reported_unit_by_unit(tmp_path: Path, offset: int) -> None:
-    store = copy_store("498_many", tmp_path)
+def test_a_queue_of_absurd_offsets_is_reported_unit_by_unit(store: Path, offset: int) -> None:
     for file in (store / "consumequeue" / "T" / "0").iterdir():
         file.write_bytes(unit(offset, 0x7FFFFFFE, -1) * 50)
     assert examined(store).exit_code == 1
 
 
-def test_queue_offsets_at_the_top_of_64_bits_are_findings(tmp_path: Path) -> None:
-    store = copy_store("498_many", tmp_path)
+def test_queue_offsets_at_the_top_of_64_bits_are_findings(store: Path) -> None:
     for record in records(store)[100:200]:
         record.put("queue_offset", (1 << 63) - 1)
     report = examined(store)
@@ -141,8 +139,7 @@ def test_queue_offsets_at_the_top_of_64_bits_are_findings(tmp_path: Path) -> Non
     }
 
 
-def test_property_texts_of_nothing_but_separators_are_read(tmp_path: Path) -> None:
-    store = copy_store("498_many", tmp_path)
+def test_property_texts_of_nothing_but_separators_are_read(store: Path) -> None:
     for record in records(store):
         at, length = record.parts["properties"]
         damage.overwrite(record.file, record.at + at, (b"\x01", b"\x02")[record.at % 2] * length)
@@ -180,9 +177,8 @@ ODD_PLACES = (
 @pytest.mark.parametrize("kind", ["fifo", "socket", "dangling", "loop", "empty", "device"])
 @pytest.mark.parametrize("name", ["00000000000000999424", "notes", "20260101000000000"])
 def test_entries_that_are_not_files_are_named_and_every_message_is_still_read(
-    tmp_path: Path, kind: str, name: str
+    store: Path, kind: str, name: str
 ) -> None:
-    store = copy_store("498_many", tmp_path)
     for place in ODD_PLACES:
         _odd(store / place / name, kind)
     report = examined(store)
@@ -206,8 +202,7 @@ READ_AT_ONCE = ("lock", "config/topics.json", "config/consumerOffset.json", "con
         *((path, kind) for path in READ_AT_ONCE for kind in ("fifo", "socket", "dangling", "loop", "empty")),
     ],
 )
-def test_a_known_name_that_is_not_a_file_counts_as_a_missing_file(tmp_path: Path, path: str, kind: str) -> None:
-    store = copy_store("498_many", tmp_path)
+def test_a_known_name_that_is_not_a_file_counts_as_a_missing_file(store: Path, path: str, kind: str) -> None:
     target = store / path
     target.parent.mkdir(exist_ok=True)
     target.unlink(missing_ok=True)

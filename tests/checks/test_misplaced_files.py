@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,10 @@ from rmqstore.scan.tiling import Run
 from tests import damage
 from tests.checks.looks import counts
 from tests.planning import plan_of
-from tests.stores import STORES, unpack
+from tests.stores import STORES, copy_store, unpack
 
-Copy = Callable[[str], Path]
+STORE = "4.9.7-killed"
+
 SIZE = 65536
 
 
@@ -77,8 +78,8 @@ def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
 
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("store", ["4.9.7-clean", "5.1.4-formats", "5.4.0-dledger", "5.4.0-dledger-mixed"])
-def test_swapped_files_are_identified_with_any_split(store_copy: Copy, store: str) -> None:
-    path = store_copy(store)
+def test_swapped_files_are_identified_with_any_split(tmp_path: Path, store: str) -> None:
+    path = copy_store(store, tmp_path)
     log = log_of(path)
     first = min(int(file.name) for file in log.iterdir()) // SIZE
     swap(log, first, first + 1)
@@ -87,15 +88,14 @@ def test_swapped_files_are_identified_with_any_split(store_copy: Copy, store: st
     assert goes(look(path)) == {name(first): name(first + 1), name(first + 1): name(first)}
 
 
-def test_swapped_files_are_also_found_in_a_part_of_a_store(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_swapped_files_are_also_found_in_a_part_of_a_store(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
     swap(store / "commitlog", 1, 2)
     assert verify(open_store(store / "commitlog")).findings.counts["CL-MISPLACED-FILE"] == 2
     assert verify(open_store(store / "commitlog" / name(1))).findings.counts["CL-MISPLACED-FILE"] == 0
 
 
-def test_damage_in_a_swapped_file_is_found_at_its_right_place(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_damage_in_a_swapped_file_is_found_at_its_right_place(store: Path) -> None:
     log = store / "commitlog"
     damage.zero(log / name(3), 8192, 4096)
     expected = {(f.code, f.offset, f.length) for f in verify(open_store(store)).findings.listed}
@@ -104,8 +104,7 @@ def test_damage_in_a_swapped_file_is_found_at_its_right_place(store_copy: Copy) 
     assert expected and {row for row in found if row[0] != "CL-MISPLACED-FILE"} == expected
 
 
-def test_file_whose_head_is_gone_is_known_by_what_follows(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_file_whose_head_is_gone_is_known_by_what_follows(store: Path) -> None:
     log = store / "commitlog"
     swap(log, 3, 9)
     damage.garble(log / name(3), 0, 20_000)
@@ -113,8 +112,7 @@ def test_file_whose_head_is_gone_is_known_by_what_follows(store_copy: Copy) -> N
     assert goes(look(store)) == {name(3): name(9), name(9): name(3)}
 
 
-def test_single_record_proves_nothing_but_fits_what_another_file_proves(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_single_record_proves_nothing_but_fits_what_another_file_proves(store: Path) -> None:
     log = store / "commitlog"
     raw = (log / name(4)).read_bytes()
     size = int.from_bytes(raw[:4], "big")
@@ -126,8 +124,7 @@ def test_single_record_proves_nothing_but_fits_what_another_file_proves(store_co
     assert goes(look(store)) == {name(4): name(9), name(9): name(4)}
 
 
-def test_header_of_one_record_in_a_swapped_file_may_be_wrong(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_header_of_one_record_in_a_swapped_file_may_be_wrong(store: Path) -> None:
     log = store / "commitlog"
     swap(log, 3, 9)
     damage.flip(log / name(3), PHYSICAL_OFFSET_AT + 7, 3)
@@ -136,8 +133,7 @@ def test_header_of_one_record_in_a_swapped_file_may_be_wrong(store_copy: Copy) -
     assert [file.claim.others for file in found.files] == [1, 0]
 
 
-def test_own_file_with_the_stale_head_of_another_is_not_moved(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_own_file_with_the_stale_head_of_another_is_not_moved(store: Path) -> None:
     log = store / "commitlog"
     (log / name(9)).unlink()
     raw, other = (log / name(3)).read_bytes(), (unpack("4.9.7-killed") / "commitlog" / name(9)).read_bytes()
@@ -146,8 +142,7 @@ def test_own_file_with_the_stale_head_of_another_is_not_moved(store_copy: Copy) 
     assert look(store).files == ()
 
 
-def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_what_was_copied_over_another_file_stays(store: Path) -> None:
     log = store / "commitlog"
     shutil.copy(log / name(3), log / name(9))
     found = look(store)
@@ -160,8 +155,7 @@ def test_what_was_copied_over_another_file_stays(store_copy: Copy) -> None:
 
 
 @pytest.mark.parametrize("lost", [9, 0])
-def test_a_file_is_renamed_although_a_copy_of_it_took_the_place_of_another_file(lost: int, store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_a_file_is_renamed_although_a_copy_of_it_took_the_place_of_another_file(lost: int, store: Path) -> None:
     log = store / "commitlog"
     shutil.copy(log / name(3), log / name(lost))
     (log / name(3)).rename(log / name(12))
@@ -174,8 +168,7 @@ def test_a_file_is_renamed_although_a_copy_of_it_took_the_place_of_another_file(
     assert not any("gets its right name" in note and "log files get" in note for note in notes)
 
 
-def test_a_copy_under_another_name_is_no_reason_for_a_note(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_a_copy_under_another_name_is_no_reason_for_a_note(store: Path) -> None:
     log = store / "commitlog"
     shutil.copy(log / name(3), log / "copy")
     swap(log, 3, 9)
@@ -184,8 +177,7 @@ def test_a_copy_under_another_name_is_no_reason_for_a_note(store_copy: Copy) -> 
     assert not any("cannot be renamed" in note for note in notes)
 
 
-def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_two_different_files_of_one_place_stay(store: Path) -> None:
     log = store / "commitlog"
     shutil.copy(log / name(3), log / name(9))
     damage.flip(log / name(9), SIZE // 2, 1)
@@ -199,8 +191,8 @@ def test_two_different_files_of_one_place_stay(store_copy: Copy) -> None:
     assert stays(found)[name(12)] == "the file there cannot be moved"
 
 
-def test_a_misnamed_last_file_is_renamed_even_if_the_file_before_it_is_missing(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_misnamed_last_file_is_renamed_even_if_the_file_before_it_is_missing(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     log = store / "commitlog"
     last = max(log.iterdir())
     last.rename(f"{last}.bak")
@@ -208,8 +200,7 @@ def test_a_misnamed_last_file_is_renamed_even_if_the_file_before_it_is_missing(s
     assert goes(look(store)) == {f"{last.name}.bak": last.name}
 
 
-def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_backup_of_a_file_that_has_expired_does_not_come_back(store: Path) -> None:
     log = store / "commitlog"
     shutil.copy(log / name(0), log / name(9))
     for number in range(3):
@@ -217,15 +208,14 @@ def test_backup_of_a_file_that_has_expired_does_not_come_back(store_copy: Copy) 
     assert stays(look(store)) == {name(9): "no log file is near its place"}
 
 
-def test_file_of_dledger_entries_does_not_belong_to_the_commitlog(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-dledger-mixed")
+def test_file_of_dledger_entries_does_not_belong_to_the_commitlog(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
     entries = store / "dledger-n0/data"
     (entries / name(8)).rename(store / "commitlog" / name(7))
     assert look(store).files == ()
 
 
-def test_file_of_garbage_is_moved_out_of_the_way(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_file_of_garbage_is_moved_out_of_the_way(store: Path) -> None:
     log = store / "commitlog"
     (log / name(4)).write_bytes((log / name(2)).read_bytes())
     damage.garble(log / name(2), 0, SIZE)
@@ -234,16 +224,15 @@ def test_file_of_garbage_is_moved_out_of_the_way(store_copy: Copy) -> None:
     assert [file.claim.file.name for file in found.files] == [name(4)]
 
 
-def test_stray_copy_of_a_file_that_is_there_is_only_a_stray(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_stray_copy_of_a_file_that_is_there_is_only_a_stray(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     log = store / "commitlog"
     shutil.copy(log / name(3), log / f"{name(3)}.bak")
     assert look(store).files == ()
     assert [step.path for step in plan_of(store).steps if isinstance(step, Discard)] == [f"commitlog/{name(3)}.bak"]
 
 
-def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-killed")
+def test_nothing_else_is_repaired_while_names_stay_wrong(store: Path) -> None:
     log = store / "commitlog"
     swap(log, 3, 9)
     damage.flip(log / name(5), 200, 1)
@@ -253,8 +242,8 @@ def test_nothing_else_is_repaired_while_names_stay_wrong(store_copy: Copy) -> No
     assert {step.do for step in only.steps} == {"set-aside", "rename"}
 
 
-def test_follower_whose_swapped_files_lie_after_damage_discards_them_where_they_are(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-slave")
+def test_follower_whose_swapped_files_lie_after_damage_discards_them_where_they_are(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-slave", tmp_path)
     log = store / "commitlog"
     damage.flip(log / name(1), 300, 2)
     swap(log, 2, 3)
@@ -264,8 +253,8 @@ def test_follower_whose_swapped_files_lie_after_damage_discards_them_where_they_
     assert not any(isinstance(step, Rename) for step in made.steps)
 
 
-def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_expire_and_rebuild_know_of_wrong_names(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     swap(store / "commitlog", 1, 3)
     with pytest.raises(Refused, match="wrong names"):
         plan_expire(open_store(store))
@@ -280,8 +269,8 @@ def test_expire_and_rebuild_know_of_wrong_names(store_copy: Copy) -> None:
     assert verify(open_store(store)).clean
 
 
-def test_files_of_two_paths_get_their_names_where_they_are(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_files_of_two_paths_get_their_names_where_they_are(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     log, second = store / "commitlog", store / "second"
     second.mkdir()
     for number in (1, 3, 5):
@@ -304,9 +293,9 @@ def test_files_of_two_paths_get_their_names_where_they_are(store_copy: Copy) -> 
     assert verify(open_store(store, config)).clean
 
 
-def test_a_file_of_another_broker_is_not_renamed_after_the_log(store_copy: Copy) -> None:
+def test_a_file_of_another_broker_is_not_renamed_after_the_log(tmp_path: Path) -> None:
     """Its records say that it begins one file after the log's end, but no consume queue unit points there."""
-    store, other = store_copy("5.4.0-clean"), unpack("5.1.4-killed")
+    store, other = copy_store("5.4.0-clean", tmp_path), unpack("5.1.4-killed")
     (log_of(store) / name(5)).write_bytes((log_of(other) / name(9)).read_bytes())
     found = look(store)
     assert goes(found) == {}

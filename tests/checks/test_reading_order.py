@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import Store, open_store
 from tests.damage import overwrite
+from tests.stores import copy_store
 
-Copy = Callable[[str], Path]
 YEAR = 365 * 86_400_000
 
 
@@ -27,9 +26,8 @@ def bad(store: Store) -> dict[str, int]:
 
 @pytest.mark.parametrize("live", [False, True])
 def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_not_a_finding(
-    live: bool, store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+    live: bool, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_copy("5.4.0-clean")
     assert bad(open_store(store)) == {}
     monkeypatch.setattr(Store, "is_live", lambda self: live)
     monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
@@ -47,11 +45,8 @@ def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_not_a_findin
     assert set(bad(open_store(store))) == {"CK-AHEAD", "CFG-OFFSET-BEYOND"}
 
 
-def test_log_of_a_live_store_is_listed_after_what_refers_to_it(
-    store_copy: Copy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_of_a_live_store_is_listed_after_what_refers_to_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that the broker begins after the store was opened belongs to what is read."""
-    store = store_copy("5.4.0-clean")
     *_, last = sorted((store / "commitlog").iterdir())
     content = last.read_bytes()
     last.unlink()
@@ -63,8 +58,7 @@ def test_log_of_a_live_store_is_listed_after_what_refers_to_it(
     assert bad(opened) == {}
 
 
-def test_a_look_whose_files_have_all_expired_is_made_again(store_copy: Copy, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_look_whose_files_have_all_expired_is_made_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "is_live", lambda self: True)
     monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
     looks: list[int] = []
@@ -84,9 +78,8 @@ def test_a_look_whose_files_have_all_expired_is_made_again(store_copy: Copy, mon
 
 
 def test_files_that_a_broker_created_ahead_are_not_all_that_is_read_while_files_expire(
-    store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+    store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_copy("5.4.0-clean")
     monkeypatch.setattr(Store, "is_live", lambda self: True)
     monkeypatch.setattr("rmqstore.checks.verify.time.sleep", lambda seconds: None)
     *_, last = sorted((store / "commitlog").iterdir())
@@ -103,7 +96,7 @@ def test_files_that_a_broker_created_ahead_are_not_all_that_is_read_while_files_
 
 @pytest.mark.parametrize(("expiring", "processes"), [(0, 2), (1, 1)])
 def test_a_log_whose_files_expire_is_read_again_without_more_processes(
-    expiring: int, processes: int, store_copy: Copy, monkeypatch: pytest.MonkeyPatch
+    expiring: int, processes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Processes start too slowly beside a broker that deletes a small file every second."""
     asked: list[int] = []
@@ -113,7 +106,7 @@ def test_a_log_whose_files_expire_is_read_again_without_more_processes(
         return read_log(*arguments, work=work, **named)
 
     monkeypatch.setattr(examination, "read_log", read)
-    opened = open_store(store_copy("5.4.0-clean"))
+    opened = open_store(copy_store("5.4.0-clean", tmp_path))
     opened.expiring = expiring
     verify(opened, VerifyOptions(jobs=2))
     assert asked == [processes]

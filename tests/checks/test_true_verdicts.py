@@ -257,8 +257,7 @@ def test_a_log_alone_is_checked(tmp_path: Path) -> None:
     assert verify(open_store(copy_store("5.4.0-clean", tmp_path) / "commitlog")).exit_code == 0
 
 
-def test_a_queue_outside_of_its_tree_has_the_name_of_its_directory(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_queue_outside_of_its_tree_has_the_name_of_its_directory(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store / "consumequeue/Order_11/0", tmp_path / "w")
     assert list(verify(open_store(tmp_path / "w")).queues) == ["w"]
     assert list(verify(open_store(tmp_path / "w/00000000000000000000")).queues) == ["w"]

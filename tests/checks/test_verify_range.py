@@ -74,9 +74,8 @@ ALL = ("Order_11/0", "Order_11/1", "Pay_11_Topic/0")
     ],
 )
 def test_findings_of_the_named_topics_and_queues_are_left(
-    topics: tuple[str, ...], queues: tuple[str, ...], left: tuple[str, ...], tmp_path: Path
+    topics: tuple[str, ...], queues: tuple[str, ...], left: tuple[str, ...], store: Path
 ) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
     for label in ALL:
         flip(store / "consumequeue" / label / f"{0:020}", 20 + 11)  # the size of a unit
     report = verify(open_store(store), VerifyOptions(jobs=1, topics=topics, queues=queues))

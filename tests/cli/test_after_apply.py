@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +13,14 @@ from rmqstore.errors import CouldNotCheck
 from rmqstore.repair.journal import journal
 from tests.command import run
 from tests.damage import overwrite
+from tests.stores import copy_store
 from tests.untouched import content, content_only, snapshot
-
-Copy = Callable[[str], Path]
 
 
 @pytest.fixture
-def store(store_copy: Copy) -> Path:
+def store(tmp_path: Path) -> Path:
     """A store whose checkpoint is ahead of the log, which one step repairs."""
-    made = store_copy("5.4.0-clean")
+    made = copy_store("5.4.0-clean", tmp_path)
     overwrite(made / "checkpoint", 0, (1 << 45).to_bytes(8, "big"))
     return made
 

@@ -445,8 +445,7 @@ def test_find_in_a_part_of_a_store_says_nothing_that_needs_the_whole_store() -> 
         assert run("find", str(store / part), "ord11_42").exit_code == 3
 
 
-def test_a_store_without_a_log_is_refused_with_advice(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_store_without_a_log_is_refused_with_advice(store: Path) -> None:
     shutil.rmtree(store / "commitlog")
     result = run("find", str(store), "ord11_42")
     assert result.exit_code == 3

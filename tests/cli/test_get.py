@@ -196,8 +196,7 @@ def test_a_lost_message_is_not_shown_as_the_filler_in_its_place(name: str, tmp_p
     assert "filler" not in run("get", str(store), str(kept.position)).stdout.split("\n", 1)[1]
 
 
-def test_without_a_log_there_is_no_message(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_without_a_log_there_is_no_message(store: Path) -> None:
     shutil.rmtree(store / "commitlog")
     for where in ("ord11_222", "0"):
         result = run("get", str(store), where)

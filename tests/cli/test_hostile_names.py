@@ -10,7 +10,6 @@ import pty
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,6 @@ from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.cli.printing.json_text import json_bytes
 from tests.command import run
 
-Copy = Callable[[str], Path]
 ESC, CSI = "\x1b", "\x9b"
 
 
@@ -34,8 +32,7 @@ def hostile(tmp_path: Path) -> Path:
     return tmp_path / "store"
 
 
-def test_file_name_with_an_escape_is_harmless_on_stderr(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_file_name_with_an_escape_is_harmless_on_stderr(store: Path) -> None:
     (store / "config" / f"a{ESC}]0;x\x07{CSI}").write_text("{}")
     (store / f"b{ESC}[2J").mkdir()
     for words in (
@@ -104,8 +101,7 @@ def test_no_control_character_reaches_a_terminal(hostile: Path, words: str) -> N
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("name", ["commitlog", "index", "checkpoint"])
 @pytest.mark.parametrize("words", ["verify", "info", "recover", "expire", "recover --apply"])
-def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store: Path) -> None:
     path = store / name
     path.rename(store.parent / "aside")
     path.symlink_to(name)
@@ -123,9 +119,8 @@ def test_link_that_leads_to_itself_is_no_bug(name: str, words: str, store_copy: 
 @pytest.mark.parametrize("what", ["-c", "--plan", "--against"])
 @pytest.mark.parametrize("path", ["/dev/zero", "FIFO"])
 def test_a_device_or_a_pipe_in_place_of_a_file_is_refused_at_once(
-    what: str, path: str, store_copy: Copy, tmp_path: Path
+    what: str, path: str, store: Path, tmp_path: Path
 ) -> None:
-    store = store_copy("5.4.0-clean")
     os.mkfifo(tmp_path / "fifo")
     path = path.replace("FIFO", str(tmp_path / "fifo"))
     command = {"-c": "verify", "--plan": "recover", "--against": "compare"}[what]
@@ -136,8 +131,7 @@ def test_a_device_or_a_pipe_in_place_of_a_file_is_refused_at_once(
 
 
 @pytest.mark.parametrize(("what", "code"), [("-c", 2), ("--plan", 3), ("--against", 3)])
-def test_file_that_is_far_too_large_is_not_read(what: str, code: int, store_copy: Copy, tmp_path: Path) -> None:
-    store = store_copy("5.4.0-clean")
+def test_file_that_is_far_too_large_is_not_read(what: str, code: int, store: Path, tmp_path: Path) -> None:
     large = tmp_path / "large"
     large.touch()
     os.truncate(large, 1 << 40)

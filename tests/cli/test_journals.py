@@ -12,7 +12,7 @@ import pytest
 from rmqstore.repair.journal.disk import Disk
 from tests.command import run, run_json
 from tests.damage import flip
-from tests.stores import copy_store, unpack
+from tests.stores import unpack
 from tests.untouched import Entry, content
 
 STORE = "5.4.0-clean"
@@ -101,9 +101,8 @@ def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(store: Path) -> No
 
 @pytest.mark.parametrize("allowed", [0, 1, 2])
 def test_a_prune_that_was_killed_is_marked_and_ends_later(
-    allowed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    allowed: int, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = copy_store(STORE, tmp_path)
     (name,) = repaired(store, FIRST)
     left = allowed
     unlink = Disk.unlink
@@ -127,8 +126,7 @@ def test_a_prune_that_was_killed_is_marked_and_ends_later(
     assert rows(store) == []
 
 
-def test_a_journal_outside_of_the_store_is_pruned_whole(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_journal_outside_of_the_store_is_pruned_whole(store: Path, tmp_path: Path) -> None:
     flip(store / "commitlog" / FIRST, 4000)
     assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
     assert rows(store)[0]["journal"].startswith(str(tmp_path / "journals"))
@@ -137,8 +135,7 @@ def test_a_journal_outside_of_the_store_is_pruned_whole(tmp_path: Path) -> None:
     assert rows(store) == []
 
 
-def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(store: Path, tmp_path: Path) -> None:
     flip(store / "commitlog" / FIRST, 4000)
     assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
     (journal,) = (tmp_path / "journals").iterdir()
@@ -173,8 +170,7 @@ def test_a_journal_that_is_gone_is_named_and_can_be_forgotten(tmp_path: Path) ->
     assert run("verify", str(store)).exit_code == 0
 
 
-def test_files_that_a_repair_without_its_journal_moved_away_are_named(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_files_that_a_repair_without_its_journal_moved_away_are_named(store: Path, tmp_path: Path) -> None:
     flip(store / "commitlog" / FIRST, 4000)
     assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
     shutil.rmtree(tmp_path / "journals")
@@ -185,8 +181,7 @@ def test_files_that_a_repair_without_its_journal_moved_away_are_named(tmp_path: 
     assert f"moved away: {pointer / 'quarantine'}" in run("journals", str(store)).stdout
 
 
-def test_a_pointer_to_something_else_removes_nothing_there(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_pointer_to_something_else_removes_nothing_there(store: Path, tmp_path: Path) -> None:
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "letter").write_text("mine")
     folder = store / ".rmqstore" / "20260101T000000.000000Z"

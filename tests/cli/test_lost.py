@@ -134,8 +134,7 @@ def test_a_sound_store_loses_nothing(name: str) -> None:
     assert run("lost", str(unpack(name)), "--format", "table").stdout.endswith("No messages are lost.\n")
 
 
-def test_keys_are_matched_by_the_record_and_by_the_hashes_of_the_index(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_keys_are_matched_by_the_record_and_by_the_hashes_of_the_index(store: Path, tmp_path: Path) -> None:
     first, second, _ = damaged(store)
     wanted = tmp_path / "keys.txt"
     keys = {one.position: one.properties["KEYS"].split(" ")[0] for one in (first, second)}
@@ -148,8 +147,7 @@ def test_keys_are_matched_by_the_record_and_by_the_hashes_of_the_index(tmp_path:
     assert lost(store, "--keys", str(wanted), exit_code=0)["messages"] == []
 
 
-def test_lost_saves_the_bytes_of_damaged_bodies_if_asked(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_lost_saves_the_bytes_of_damaged_bodies_if_asked(store: Path, tmp_path: Path) -> None:
     first, second, _ = damaged(store)
     path, at = file_of(store, first)
     left = path.read_bytes()[at + body_at(first) : at + body_at(first) + len(first.body)]
@@ -201,8 +199,7 @@ def test_lost_names_the_groups_that_consumed_a_message(store: Path) -> None:
     assert row["consumed_by"] == ["CG_old"]
 
 
-def test_a_journal_outside_of_the_store_is_named(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_journal_outside_of_the_store_is_named(store: Path, tmp_path: Path) -> None:
     first, second, _ = damaged(store)
     assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
     (journal,) = (tmp_path / "journals").iterdir()

@@ -120,8 +120,7 @@ def test_names_cannot_break_the_format(tmp_path: Path) -> None:
     assert "\x1b" not in file.read_text()
 
 
-def test_the_file_is_never_in_the_store_and_its_name_is_looked_at(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_the_file_is_never_in_the_store_and_its_name_is_looked_at(store: Path, tmp_path: Path) -> None:
     assert run("verify", str(store), "--metrics", str(store / "x.prom")).exit_code == 2
     assert not (store / "x.prom").exists()
     result = run("info", str(store), "--metrics", str(tmp_path / "x.txt"))

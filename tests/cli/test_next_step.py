@@ -30,9 +30,8 @@ def test_no_command_is_the_help_and_wrong_usage() -> None:
     assert "\n  verify " in result.stderr
 
 
-def test_the_next_command_keeps_the_broker_conf(tmp_path: Path) -> None:
+def test_the_next_command_keeps_the_broker_conf(store: Path, tmp_path: Path) -> None:
     """broker.conf contains the role of the store and the path of its log."""
-    store = copy_store("5.4.0-clean", tmp_path)
     log = tmp_path / "the log"
     shutil.move(store / "commitlog", log)
     flip(log / "00000000000000327680", 4000)
@@ -163,9 +162,8 @@ def test_a_refused_rebuild_says_what_can_be_rebuilt() -> None:
 
 @pytest.mark.parametrize("part", ["commitlog", "commitlog/00000000000000327680", "../5.4.0-clean/commitlog"])
 def test_verify_of_a_part_recommends_recover_of_the_whole_store(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    part: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
     flip(store / "commitlog" / "00000000000000327680", 4000)
     monkeypatch.chdir(store)
     assert run("recover", part).exit_code == 5

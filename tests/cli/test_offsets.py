@@ -171,8 +171,7 @@ def test_the_backup_file_is_restored(store: Path) -> None:
     assert rows(store) == {Committed("Order_11", "A", 0, 2)}
 
 
-def test_light_queues_have_one_offset_per_group(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_light_queues_have_one_offset_per_group(store: Path, tmp_path: Path) -> None:
     light = store / "config" / "lmqConsumerOffset.json"
     light.write_text('{"offsetTable":{"Order_11@A":{0:4}},"lmqOffsetTable":{"%LMQ%x@A":2}}')
     other = copy_store("5.4.0-clean", tmp_path / "b")
@@ -182,8 +181,7 @@ def test_light_queues_have_one_offset_per_group(tmp_path: Path) -> None:
     assert Committed("%LMQ%x", "A", 0, 2) in rows(store)
 
 
-def test_a_saved_plan_is_applied_and_a_stale_one_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_saved_plan_is_applied_and_a_stale_one_refused(store: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     run_json("offsets", str(store), "--set", GROUP, TOPIC, "--to", "earliest", "--plan-out", str(plan), exit_code=1)
     before = content(store)

@@ -159,8 +159,7 @@ def damaged_records(store: Path) -> list[Record]:
     return [r for r in find_records(unpack(STORE)) if r.position not in good]
 
 
-def test_the_lag_of_each_group_is_the_number_of_messages_left(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_the_lag_of_each_group_is_the_number_of_messages_left(store: Path, tmp_path: Path) -> None:
     text = '{"offsetTable": {"Order_11@CG_a": {"0": 2, "1": 41, "2": 41, "3": 44}, "Pay_11_Topic@CG_b": {"0": 33}}}'
     (store / "config" / "consumerOffset.json").write_text(text)
     queues = run_json("info", str(store), exit_code=0)["queues"]

@@ -300,8 +300,7 @@ def test_du_files_counts_every_file_once() -> None:
     assert topics["Order_11"]["empty_share"] == pytest.approx(1 - written * 20 / size, abs=0.02)
 
 
-def test_du_files_counts_a_log_outside_of_the_store(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_du_files_counts_a_log_outside_of_the_store(store: Path, tmp_path: Path) -> None:
     (store / "commitlog").rename(tmp_path / "log")
     config = tmp_path / "broker.conf"
     config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={tmp_path}/log\n")

@@ -10,11 +10,11 @@ import pytest
 from rmqstore.errors import install_command
 from tests.command import run, run_json
 from tests.rocksdb_rows import changing, need_rocksdict, without_extra
-from tests.stores import copy_store, meta, unpack
+from tests.stores import meta, unpack
 from tests.untouched import assert_untouched
 
 need_rocksdict()
-NAME = "5.4.0-rocksdb"
+STORE = "5.4.0-rocksdb"
 
 
 def units(store: Path, *words: str, exit_code: int = 0) -> list[dict[str, object]]:
@@ -24,14 +24,14 @@ def units(store: Path, *words: str, exit_code: int = 0) -> list[dict[str, object
 
 
 def test_verify_is_clean() -> None:
-    report = run_json("verify", str(unpack(NAME)), exit_code=0)
+    report = run_json("verify", str(unpack(STORE)), exit_code=0)
     assert (report["clean"], report["kind"], report["unchecked"]) == (True, "rocksdb", [])
 
 
 def test_info_shows_the_queues_that_the_broker_has() -> None:
-    with assert_untouched(unpack(NAME)):
-        seen = run_json("info", str(unpack(NAME)), exit_code=0)
-    told = {name: (q.min, q.max) for name, q in meta(NAME).oracle_load.queues.items()}
+    with assert_untouched(unpack(STORE)):
+        seen = run_json("info", str(unpack(STORE)), exit_code=0)
+    told = {name: (q.min, q.max) for name, q in meta(STORE).oracle_load.queues.items()}
     queues = seen["queues"]
     assert isinstance(queues, dict)
     assert {name: (q["min"], q["max"]) for name, q in queues.items()} == told
@@ -46,8 +46,8 @@ def test_info_shows_the_queues_that_the_broker_has() -> None:
 
 
 def test_dump_gives_every_unit_with_its_store_time() -> None:
-    with assert_untouched(unpack(NAME)):
-        rows = units(unpack(NAME))
+    with assert_untouched(unpack(STORE)):
+        rows = units(unpack(STORE))
     assert len(rows) == 292
     assert rows[0] == {
         "topic": "%DLQ%CG_dlq_11",
@@ -62,14 +62,13 @@ def test_dump_gives_every_unit_with_its_store_time() -> None:
 
 def test_dump_chooses_and_turns_round() -> None:
     words = ("--topic", "Order_11", "--queue", "1", "--from", "3", "--to", "8")
-    there = units(unpack(NAME), *words)
+    there = units(unpack(STORE), *words)
     assert [row["queue_offset"] for row in there] == [3, 4, 5, 6, 7]
-    assert units(unpack(NAME), *words, "--reverse") == there[::-1]
-    assert units(unpack(NAME), *words, "--reverse", "--limit", "2") == there[:-3:-1]
+    assert units(unpack(STORE), *words, "--reverse") == there[::-1]
+    assert units(unpack(STORE), *words, "--reverse", "--limit", "2") == there[:-3:-1]
 
 
-def test_dump_backwards_passes_wide_gaps(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_dump_backwards_passes_wide_gaps(store: Path) -> None:
     with changing(store) as rows:
         rows.put("Order_11", 1, 1 << 50, size=7)
     rows_ = units(store, "--topic", "Order_11", "--queue", "1", "--reverse")
@@ -81,7 +80,7 @@ def test_without_the_extra_the_exit_code_is_4(
     command: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without_extra(monkeypatch)
-    result = run(command, str(unpack(NAME)), *words)
+    result = run(command, str(unpack(STORE)), *words)
     assert result.exit_code == 4
     assert f"`{install_command('rocksdb')}`" in result.output  # not wrapped, so that it can be pasted
 
@@ -89,8 +88,7 @@ def test_without_the_extra_the_exit_code_is_4(
 @pytest.mark.parametrize(
     ("command", "words", "code"), [("verify", (), 1), ("info", (), 4), ("dump", ("--what", "consumequeue"), 4)]
 )
-def test_commands_report_a_broken_database(command: str, words: tuple[str, ...], code: int, tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_commands_report_a_broken_database(command: str, words: tuple[str, ...], code: int, store: Path) -> None:
     (store / "consumequeue" / "CURRENT").write_bytes(b"MANIFEST-0")
     result = run(command, str(store), *words)
     assert result.exit_code == code, result.output

@@ -93,8 +93,7 @@ def test_a_store_is_sent_as_its_export_is(cluster: Cluster, tmp_path: Path) -> N
             assert {**one, "number": 0} == {**other, "number": 0}
 
 
-def test_filters_select_from_stores_and_exports_alike(cluster: Cluster, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_filters_select_from_stores_and_exports_alike(cluster: Cluster, store: Path, tmp_path: Path) -> None:
     file = tmp_path / "export.ndjson"
     run("export", str(store), "-o", str(file))
     stamps = sorted(json.loads(line)["store_timestamp"] for line in file.read_text().splitlines())
@@ -347,8 +346,7 @@ def test_two_commands_cannot_share_a_journal(cluster: Cluster, tmp_path: Path) -
     assert "in use" in result.stderr
 
 
-def test_wrong_input_ends_with_one_line(cluster: Cluster, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_wrong_input_ends_with_one_line(cluster: Cluster, store: Path, tmp_path: Path) -> None:
     journal = ("--journal", str(tmp_path / "j"))
     other_journal = ("--journal", str(tmp_path / "j2"))
     bad = tmp_path / "bad.ndjson"

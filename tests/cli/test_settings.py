@@ -10,7 +10,7 @@ import pytest
 
 from rmqstore.cli.shared.settings import OPTIONS
 from tests.command import run
-from tests.stores import copy_store, unpack, write_broker_conf
+from tests.stores import unpack, write_broker_conf
 
 
 @pytest.fixture
@@ -52,8 +52,7 @@ def test_a_switch_is_on_or_off(settings: Path, monkeypatch: pytest.MonkeyPatch) 
         time.tzset()
 
 
-def test_the_broker_conf_of_a_store_is_used_and_named(settings: Path, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_broker_conf_of_a_store_is_used_and_named(settings: Path, store: Path, tmp_path: Path) -> None:
     conf = write_broker_conf("5.4.0-clean", store)
     moved = conf.rename(tmp_path / "own.conf")
     moved.write_text(moved.read_text() + "\nmapedFileSizeCommitLog=1\n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,16 +10,15 @@ import pytest
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.store_queues import QueueHome
-from tests.stores import unpack
+from tests.stores import copy_store, unpack
 
-Copy = Callable[[str], Path]
 DOUBLE = {"rocksdbCQDoubleWriteEnable": "true"}
 ROWS = {"storeType": "defaultRocksDB"}
 
 
-def both(store_copy: Copy) -> Path:
+def both(tmp_path: Path) -> Path:
     """Return a store with queue files of one real broker and the RocksDB of another."""
-    store = store_copy("5.4.0-clean")
+    store = copy_store("5.4.0-clean", tmp_path)
     for path in (unpack("5.4.0-rocksdb") / "consumequeue").iterdir():
         shutil.copyfile(path, store / "consumequeue" / path.name)
     return store
@@ -41,12 +39,12 @@ def home(store: Path, **given: str) -> QueueHome:
         ({"storeType": "default", "combineCQPreferCQType": "defaultRocksDB"} | DOUBLE, QueueHome.UNKNOWN),
     ],
 )
-def test_configuration_decides_first(given: dict[str, str], expected: QueueHome, store_copy: Copy) -> None:
-    assert home(both(store_copy), **given) is expected
+def test_configuration_decides_first(given: dict[str, str], expected: QueueHome, tmp_path: Path) -> None:
+    assert home(both(tmp_path), **given) is expected
 
 
-def test_without_configuration_the_place_of_the_topics_decides(store_copy: Copy) -> None:
-    store = both(store_copy)
+def test_without_configuration_the_place_of_the_topics_decides(tmp_path: Path) -> None:
+    store = both(tmp_path)
     config = store / "config"
     shutil.copytree(unpack("5.4.0-rocksdb") / "config" / "topics", config / "topics")
     assert home(store) is QueueHome.UNKNOWN
@@ -65,8 +63,8 @@ def test_stores_of_one_kind_are_what_they_were(name: str, expected: str) -> None
     assert store.rocksdb_consume_queue == (expected == "rocksdb")
 
 
-def test_queue_files_that_are_all_gone_are_missed_only_where_the_broker_has_files(store_copy: Copy) -> None:
-    store = both(store_copy)
+def test_queue_files_that_are_all_gone_are_missed_only_where_the_broker_has_files(tmp_path: Path) -> None:
+    store = both(tmp_path)
     for path in (store / "consumequeue").iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -75,19 +73,19 @@ def test_queue_files_that_are_all_gone_are_missed_only_where_the_broker_has_file
 
 
 @pytest.mark.parametrize("given", [{}, ROWS])
-def test_a_database_that_is_gone_is_still_where_the_queues_are(given: dict[str, str], store_copy: Copy) -> None:
-    store = store_copy("5.4.0-rocksdb")
+def test_a_database_that_is_gone_is_still_where_the_queues_are(given: dict[str, str], tmp_path: Path) -> None:
+    store = copy_store("5.4.0-rocksdb", tmp_path)
     shutil.rmtree(store / "consumequeue")
     assert home(store, **given) is QueueHome.ROCKSDB
     assert home(store, storeType="default") is QueueHome.FILES
-    assert home(store_copy("5.4.0-clean"), **given) is (QueueHome.ROCKSDB if given else QueueHome.FILES)
+    assert home(copy_store("5.4.0-clean", tmp_path), **given) is (QueueHome.ROCKSDB if given else QueueHome.FILES)
 
 
-def test_only_the_database_s_own_files_belong_there(store_copy: Copy) -> None:
+def test_only_the_database_s_own_files_belong_there(tmp_path: Path) -> None:
     def strays(of: Store) -> list[str]:
         return [s.path.name for s in of.strays]
 
-    store = both(store_copy)
+    store = both(tmp_path)
     (store / "consumequeue" / "notes.txt").touch()
     assert open_store(store).rocksdb_beside
     assert strays(open_store(store)) == ["notes.txt"]

@@ -18,7 +18,7 @@ from tests.stores import copy_store, unpack
 from tests.untouched import assert_untouched
 
 need_rocksdict()
-NAME = "5.4.0-rocksdb"
+STORE = "5.4.0-rocksdb"
 
 
 def rows(database: Database) -> int:
@@ -26,7 +26,7 @@ def rows(database: Database) -> int:
 
 
 def test_all_rows_come_in_the_order_of_their_keys() -> None:
-    database = Database(unpack(NAME) / "consumequeue")
+    database = Database(unpack(STORE) / "consumequeue")
     keys = [key for block, _ in database.chunks(UNITS, count=7) for key in block]
     assert len(keys) == 292
     assert keys == sorted(keys)
@@ -34,7 +34,7 @@ def test_all_rows_come_in_the_order_of_their_keys() -> None:
 
 
 def test_a_range_is_half_open() -> None:
-    database = Database(unpack(NAME) / "consumequeue")
+    database = Database(unpack(STORE) / "consumequeue")
     low, high = (UnitKey(b"Order_11", 1, n).build() for n in (3, 6))
     assert [key for block, _ in database.chunks(UNITS, low, high) for key in block] == [
         UnitKey(b"Order_11", 1, n).build() for n in (3, 4, 5)
@@ -42,7 +42,7 @@ def test_a_range_is_half_open() -> None:
 
 
 def test_what_was_opened_stays_readable_when_a_broker_compacts(tmp_path: Path) -> None:
-    directory = copy_store(NAME, tmp_path) / "consumequeue"
+    directory = copy_store(STORE, tmp_path) / "consumequeue"
     database = Database(directory)
     before = database_files(LOCAL, directory)
     with opened_rows(directory) as writer:
@@ -57,8 +57,7 @@ def test_what_was_opened_stays_readable_when_a_broker_compacts(tmp_path: Path) -
     assert rows(open_database(LOCAL, directory)) == 1292
 
 
-def test_an_open_database_is_used_again_as_long_as_its_files_are_the_same(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_an_open_database_is_used_again_as_long_as_its_files_are_the_same(store: Path) -> None:
     first = open_database(LOCAL, store / "consumequeue")
     assert open_database(LOCAL, store / "consumequeue") is first
     with changing(store) as written:
@@ -66,8 +65,7 @@ def test_an_open_database_is_used_again_as_long_as_its_files_are_the_same(tmp_pa
     assert open_database(LOCAL, store / "consumequeue") is not first
 
 
-def test_opening_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_opening_leaves_no_file_behind(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     room = tmp_path / "room"
     room.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(room))
@@ -79,24 +77,23 @@ def test_opening_leaves_no_file_behind(tmp_path: Path, monkeypatch: pytest.Monke
 def test_without_room_for_links_it_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     with pytest.raises(CannotRead, match="No such file"):
-        Database(unpack(NAME) / "consumequeue")
+        Database(unpack(STORE) / "consumequeue")
 
 
 def test_without_the_extra_it_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
     without_extra(monkeypatch)
     with pytest.raises(CannotRead, match=r"pip install .*rocksdict"):
-        Database(unpack(NAME) / "consumequeue")
+        Database(unpack(STORE) / "consumequeue")
 
 
 def test_a_database_of_something_else_has_no_queues() -> None:
-    store = open_store(unpack(NAME))
+    store = open_store(unpack(STORE))
     other = Database(store.root / "config" / "topics")
     with pytest.raises(CannotRead, match="no column family offset"):
         list(other.chunks("offset"))
 
 
-def test_units_read_as_in_files(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_units_read_as_in_files(store: Path) -> None:
     with changing(store) as written:
         written.drop("Order_11", 1, 2)
     queue = RocksDBQueues(open_store(store)).queue("Order_11", 1)
@@ -108,6 +105,6 @@ def test_units_read_as_in_files(tmp_path: Path) -> None:
 
 
 def test_a_missing_queue_is_empty() -> None:
-    queue = RocksDBQueues(open_store(unpack(NAME))).queue("Order_11", 9)
+    queue = RocksDBQueues(open_store(unpack(STORE))).queue("Order_11", 9)
     assert (queue.first, queue.behind, len(queue), queue.unreadable) == (0, 0, 0, [])
     assert queue.pread(20, 0) == b""

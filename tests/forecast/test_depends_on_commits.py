@@ -6,7 +6,6 @@ that moment (`[BUG]dispatch message to consume queue error, COMMITLOG OFFSET`), 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,16 +18,14 @@ from tests.damage import overwrite, zero
 from tests.forecast.damages import no_queues
 from tests.forecast.dledger_damages import dledger_checkpoint, swap_data_files
 from tests.repair.salvaging import rows
-from tests.stores import VERSIONS
-
-Copy = Callable[[str], Path]
+from tests.stores import VERSIONS, copy_store
 
 
 @pytest.mark.parametrize(("number", "depends"), [(-100, True), (10, False)])
 def test_what_is_skipped_depends_on_commits_only_after_the_committed_position(
-    number: int, depends: bool, store_copy: Copy
+    number: int, depends: bool, tmp_path: Path
 ) -> None:
-    store = store_copy("5.4.0-dledger-killed")
+    store = copy_store("5.4.0-dledger-killed", tmp_path)
     row = rows(store)[number]
     zero(row.path, row.at, row.size)  # the entry header stays, so DLedger's own recovery accepts the entry
     forecast = simulate_start(open_store(store), version="5.4.0")
@@ -45,7 +42,7 @@ def test_what_is_skipped_depends_on_commits_only_after_the_committed_position(
 
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on_commits(
-    version: str, store_copy: Copy
+    version: str, tmp_path: Path
 ) -> None:
     """Observed on 4.9.7, 5.1.4 and 5.4.0: a queue without a topic gets a unit, and the rest of the committed data is
     skipped. 5.5.1 refuses the negative size.
@@ -53,7 +50,7 @@ def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on
     DLedgerCommitLog#checkMessageAndReturnSize adds the entry's 48 bytes to the size 0 of the BLANK, so that
     ReputMessageService#doReput handles it as a message.
     """
-    store = store_copy("4.9.7-dledger-killed")
+    store = copy_store("4.9.7-dledger-killed", tmp_path)
     no_queues(store)
     path, at = store / "dledger-n0/data/00000000000000196608", 40930
     overwrite(path, at, b"\xff" * 4 + build_blank(8)[4:])
@@ -63,9 +60,9 @@ def test_blank_in_the_place_of_a_message_gets_a_unit_and_what_follows_depends_on
     assert forecast.depends_on_commits == 196608 + at
 
 
-def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(store_copy: Copy) -> None:
+def test_no_entry_is_committed_while_the_log_ends_in_front_of_its_first_entry(tmp_path: Path) -> None:
     """Observed on 5.4.0: these queue ends, and no readable message (see DLedgerMmapFileStore#updateCommittedIndex)."""
-    store = store_copy("5.4.0-dledger")
+    store = copy_store("5.4.0-dledger", tmp_path)
     swap_data_files(0, -1)(store)
     dledger_checkpoint("endIndex=5\ncommittedIndex=5\n")(store)
     forecast = simulate_start(open_store(store), version="5.4.0")

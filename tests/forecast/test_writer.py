@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.checkpoint import StoreCheckpoint, parse_checkpoint
 from tests.command import run_json
 from tests.damage import zero
-from tests.stores import unpack
-
-Copy = Callable[[str], Path]
+from tests.stores import copy_store, unpack
 
 RANGES = {
     "4.9.7-clean": ("4.3.0", "4.9.8", "5.4.0"),
@@ -38,9 +35,9 @@ def test_files_tell_who_wrote_a_store(name: str) -> None:
     assert found.evidence
 
 
-def test_signs_are_left_without_the_directory_of_rocksdb(store_copy: Copy) -> None:
+def test_signs_are_left_without_the_directory_of_rocksdb(tmp_path: Path) -> None:
     for name, expected in (("5.4.0-clean", "5.3.4"), ("5.5.1-flushed", "5.5.1")):
-        store = store_copy(name)
+        store = copy_store(name, tmp_path)
         for path in (store / "rocksdbstore").iterdir():
             path.unlink()
         (store / "rocksdbstore").rmdir()
@@ -52,17 +49,17 @@ def test_signs_are_left_without_the_directory_of_rocksdb(store_copy: Copy) -> No
     [("5.1.4-clean", 1_800_000_000_000, True), ("5.1.4-clean", 0, False), ("5.4.0-rocksdb", 1_800_000_000_000, False)],
 )
 def test_only_a_time_of_queues_in_files_shows_that_an_older_version_wrote_the_checkpoint(
-    name: str, time: int, shows: bool, store_copy: Copy
+    name: str, time: int, shows: bool, tmp_path: Path
 ) -> None:
-    store = store_copy(name)
+    store = copy_store(name, tmp_path)
     was = parse_checkpoint((store / "checkpoint").read_bytes())
     (store / "checkpoint").write_bytes(replace(was, logics_msg_timestamp=time, logics_physical_offset=0).build())
     signs = [evidence.sign for evidence in writer_of(open_store(store)).evidence]
     assert ("the checkpoint has a time of the queues, but no logicsPhysicalOffset" in signs) is shows
 
 
-def test_verify_names_the_writer_and_forecasts_its_start(store_copy: Copy) -> None:
-    store = str(store_copy("5.5.1-flushed"))
+def test_verify_names_the_writer_and_forecasts_its_start(tmp_path: Path) -> None:
+    store = str(copy_store("5.5.1-flushed", tmp_path))
     report = run_json("verify", store, exit_code=0)
     assert report["broker"]["version"] == "5.5.1"  # type: ignore[index]
     assert report["writer"] == {
@@ -74,8 +71,8 @@ def test_verify_names_the_writer_and_forecasts_its_start(store_copy: Copy) -> No
     assert any("was last written by RocketMQ 5.5.0 or newer" in note for note in older["notes"])  # type: ignore[attr-defined]
 
 
-def test_a_rebuilt_checkpoint_lets_accelerated_recovery_start(store_copy: Copy) -> None:
-    store = store_copy("5.5.1-flushed")
+def test_a_rebuilt_checkpoint_lets_accelerated_recovery_start(tmp_path: Path) -> None:
+    store = copy_store("5.5.1-flushed", tmp_path)
     (store / "checkpoint").unlink()
     run_json("rebuild", str(store), "checkpoint", "--apply", exit_code=0)
     made = parse_checkpoint((store / "checkpoint").read_bytes())
@@ -90,8 +87,8 @@ def test_a_rebuilt_checkpoint_lets_accelerated_recovery_start(store_copy: Copy) 
     assert report["broker"]["starts"] is False  # type: ignore[index]
 
 
-def test_a_repair_keeps_the_offset_before_the_end_of_the_log(store_copy: Copy) -> None:
-    store = store_copy("5.5.1-flushed")
+def test_a_repair_keeps_the_offset_before_the_end_of_the_log(tmp_path: Path) -> None:
+    store = copy_store("5.5.1-flushed", tmp_path)
     end = 205_000
     checkpoint = store / "checkpoint"
     assert parse_checkpoint(checkpoint.read_bytes()).logics_physical_offset >= end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,12 @@ from tests.append.rewriting import messages_of
 from tests.append.small import units
 from tests.java_scenarios.test_dledger import SIZES, new, put
 from tests.planning import counts_of
-from tests.stores import meta
+from tests.stores import copy_store, meta
 
 
 @pytest.fixture
-def mixed(store_copy: Callable[[str], Path]) -> Path:
-    return store_copy("5.4.0-dledger-mixed")
+def mixed(tmp_path: Path) -> Path:
+    return copy_store("5.4.0-dledger-mixed", tmp_path)
 
 
 CONFIG = BrokerConfig({key: str(value) for key, value in meta("5.4.0-dledger-mixed").settings.items()})

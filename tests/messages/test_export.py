@@ -26,7 +26,7 @@ from rmqstore.views.dump.messages import logs_of
 from tests import command
 from tests.messages.reference import as_json, exported
 from tests.seeds import examples
-from tests.stores import STORES, copy_store, unpack
+from tests.stores import STORES, unpack
 
 WAYS: tuple[list[str], ...] = ([], ["--decode", "--text"])
 
@@ -123,8 +123,7 @@ def test_dump_and_export_say_the_same_in_the_fields_that_both_have(name: str) ->
         assert {name: row[name] for name in same} == {name: other[name] for name in same}
 
 
-def test_damage_is_skipped_in_every_format_alike(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_damage_is_skipped_in_every_format_alike(store: Path, tmp_path: Path) -> None:
     log = open_store(store).commitlog
     assert log is not None
     data = bytearray(log.files[1].path.read_bytes())

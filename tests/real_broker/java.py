@@ -51,7 +51,11 @@ class JavaClasses:
     def command(
         self, main: str, *, log: Path, home: Path, heap: str = "512m", options: tuple[str, ...] = ()
     ) -> list[str]:
-        """Return the command line that runs `main`; RocketMQ's logs go to `log`, its other files to `home`."""
+        """Return the command line that runs `main`; RocketMQ's logs go to `log`, its other files to `home`.
+
+        Those include the libraries that RocksDB unpacks into Java's directory for temporary files, 13 MB each: a JVM
+        that is killed leaves them there.
+        """
         return [
             "java",
             f"-Xmx{heap}",
@@ -62,6 +66,7 @@ class JavaClasses:
             "-Dfile.encoding=UTF-8",
             "-Drocketmq.client.logUseSlf4j=true",
             f"-Duser.home={home}",
+            f"-Djava.io.tmpdir={home}",
             f"-Drmqstore.log={log}",
             f"-Dlogback.configurationFile={LOGGING / 'logback.xml'}",
             f"-Drmq.logback.configurationFile={LOGGING / 'rmq.logback.xml'}",

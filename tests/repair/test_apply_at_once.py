@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 from rmqstore.repair.journal.folder import State
 from rmqstore.repair.journal.journal import list_journals
+from tests.command import run
 from tests.damage import overwrite
-
-Copy = Callable[[str], Path]
 
 APPLY = """
 import sys
@@ -31,10 +29,8 @@ else:
 """
 
 
-def test_of_three_applies_at_once_one_is_carried_out_and_two_are_refused(store_copy: Copy, tmp_path: Path) -> None:
-    from tests.command import run
-
-    store, plan = store_copy("5.4.0-clean"), tmp_path / "plan.json"
+def test_of_three_applies_at_once_one_is_carried_out_and_two_are_refused(store: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
     overwrite(store / "checkpoint", 0, (1 << 45).to_bytes(8, "big"))
     assert run("recover", str(store), "--plan-out", str(plan)).exit_code == 1
     command = [sys.executable, "-c", APPLY, str(plan), str(store)]

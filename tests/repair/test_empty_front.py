@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,9 +10,8 @@ import pytest
 from rmqstore.files.store import open_store
 from tests.command import run_json
 from tests.repair.salvaging import rows
-from tests.stores import unpack
+from tests.stores import copy_store, unpack
 
-Copy = Callable[[str], Path]
 STORES = [
     ("5.4.0-clean", "commitlog", "CL-MISSING-FILE", "DIR-EMPTY-FILE"),
     ("5.4.0-dledger", "dledger-n0/data", "DL-MISSING-FILE", "DL-STRAY-FILE"),
@@ -28,9 +26,9 @@ def _emptied(store: Path, folder: str, number: int = 0) -> Path:
 
 @pytest.mark.parametrize(("name", "folder", "missing", "empty"), STORES)
 def test_messages_of_an_empty_first_file_are_lost(
-    name: str, folder: str, missing: str, empty: str, store_copy: Copy
+    name: str, folder: str, missing: str, empty: str, tmp_path: Path
 ) -> None:
-    store = store_copy(name)
+    store = copy_store(name, tmp_path)
     path = _emptied(store, folder)
     lost = sum(row.path.name == path.name for row in rows(unpack(name)))
     report = run_json("verify", str(store), exit_code=1)
@@ -44,8 +42,7 @@ def test_messages_of_an_empty_first_file_are_lost(
     assert run_json("verify", str(store), exit_code=0)["counts"] == {}
 
 
-def test_empty_file_far_before_the_log_proves_no_loss(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_empty_file_far_before_the_log_proves_no_loss(store: Path) -> None:
     for number in (0, 1):
         (store / "commitlog" / f"{number * 65_536:020}").unlink()
     (store / "commitlog" / f"{0:020}").touch()
@@ -57,10 +54,10 @@ def test_empty_file_far_before_the_log_proves_no_loss(store_copy: Copy) -> None:
     assert "CL-MISSING-FILE" not in counts
 
 
-def test_beside_an_empty_first_file_a_file_gets_its_right_name(store_copy: Copy) -> None:
+def test_beside_an_empty_first_file_a_file_gets_its_right_name(tmp_path: Path) -> None:
     """No log file may have the name of the other file, so the log seems to have no record at all."""
     name = "5.4.0-timer-rocksdb-pending"
-    store = store_copy(name)
+    store = copy_store(name, tmp_path)
     empty = _emptied(store, "commitlog")
     (store / "commitlog" / f"{65_536:020}").rename(store / "commitlog" / f"{6_553:019}")
     lost = sum(row.path.name == empty.name for row in rows(unpack(name)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,8 +43,8 @@ def make_old(folder: Path, count: int) -> list[Path]:
     return files
 
 
-def test_expired_files_and_files_that_point_only_to_them_are_removed(store_copy: Callable[[str], Path]) -> None:
-    root = store_copy("5.4.0-killed")
+def test_expired_files_and_files_that_point_only_to_them_are_removed(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-killed", tmp_path)
     files = make_old(root / "commitlog", 12)
     expiry = plan_expire(open_store(root), options())
     paths = [step.path for step in expiry.plan.steps]
@@ -59,8 +58,8 @@ def test_expired_files_and_files_that_point_only_to_them_are_removed(store_copy:
     assert expiry.plan.loss.bytes == sum(m.size for m in gone)
 
 
-def test_applied_the_store_is_sound_and_undone_it_is_as_before(store_copy: Callable[[str], Path]) -> None:
-    root = store_copy("5.4.0-clean")
+def test_applied_the_store_is_sound_and_undone_it_is_as_before(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
     make_old(root / "commitlog", 4)
     before = snapshot(root)
     expiry = plan_expire(open_store(root), options())
@@ -77,8 +76,8 @@ def test_applied_the_store_is_sound_and_undone_it_is_as_before(store_copy: Calla
     }
 
 
-def test_nothing_expires_outside_the_hour_and_the_reason_is_printed(store_copy: Callable[[str], Path]) -> None:
-    root = store_copy("4.9.7-clean")
+def test_nothing_expires_outside_the_hour_and_the_reason_is_printed(tmp_path: Path) -> None:
+    root = copy_store("4.9.7-clean", tmp_path)
     make_old(root / "commitlog", 2)
     config = BrokerConfig({"deleteWhen": "99"})
     quiet = ExpireOptions(now=NOW, disk_of=lambda path: FileSystem(10, 100))
@@ -92,8 +91,8 @@ def test_nothing_expires_outside_the_hour_and_the_reason_is_printed(store_copy: 
     ]
 
 
-def test_dledger_files_expire_only_without_legacy_files(store_copy: Callable[[str], Path]) -> None:
-    mixed = store_copy("5.4.0-dledger-mixed")
+def test_dledger_files_expire_only_without_legacy_files(tmp_path: Path) -> None:
+    mixed = copy_store("5.4.0-dledger-mixed", tmp_path)
     make_old(mixed / "commitlog", 99)
     make_old(mixed / "dledger-n0" / "data", 99)
     expiry = plan_expire(open_store(mixed), options())
@@ -104,7 +103,7 @@ def test_dledger_files_expire_only_without_legacy_files(store_copy: Callable[[st
     older = plan_expire(open_store(mixed), options(version="4.9.7"))  # 4.9 deletes the last one, too, and continues
     assert older.dledger is not None and older.commitlog is not None
     assert (older.commitlog.keep, len(older.dledger.keep)) == ((), 1)
-    alone = store_copy("5.4.0-dledger")
+    alone = copy_store("5.4.0-dledger", tmp_path)
     files = make_old(alone / "dledger-n0" / "data", 3)
     expiry = plan_expire(open_store(alone), options())
     gone = [step.path for step in expiry.plan.steps if "/data/" in step.path]
@@ -113,13 +112,13 @@ def test_dledger_files_expire_only_without_legacy_files(store_copy: Callable[[st
     assert verify(open_store(alone)).clean
 
 
-def test_a_part_of_a_store_is_refused(store_copy: Callable[[str], Path]) -> None:
+def test_a_part_of_a_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a part of a store"):
-        plan_expire(open_store(store_copy("5.4.0-clean") / "commitlog"), options())
+        plan_expire(open_store(copy_store("5.4.0-clean", tmp_path) / "commitlog"), options())
 
 
-def test_a_store_with_snapshots_is_refused(store_copy: Callable[[str], Path]) -> None:
-    store = store_copy("5.4.0-dledger")
+def test_a_store_with_snapshots_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
     (group,) = store.glob("dledger-*")
     (group / "snapshot" / "snapshot_17").mkdir(parents=True)
     with pytest.raises(Refused, match=r"DLedger 0\.4 wrote .*snapshots, not by age"):
@@ -148,10 +147,8 @@ def test_queue_files_expire_when_all_their_units_point_to_deleted_files(tmp_path
     assert (after.findings.counts, after.unchecked) == (before.findings.counts, before.unchecked)
 
 
-def test_the_command_prints_its_plan_applies_it_and_can_be_undone(
-    store_copy: Callable[[str], Path], tmp_path: Path
-) -> None:
-    root = store_copy("5.4.0-clean")
+def test_the_command_prints_its_plan_applies_it_and_can_be_undone(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
     files = sorted((root / "commitlog").iterdir())
     for number, path in enumerate(files):  # otherwise they would be as old as the fixture
         os.utime(path, (0, 1_000_000_000 if number < 3 else time.time()))

@@ -40,8 +40,7 @@ def test_a_sound_store_needs_nothing(name: str, tmp_path: Path) -> None:
     assert (answer["steps"], answer["applied"], answer["loss"]["messages"]) == ([], False, 0)  # type: ignore[index]
 
 
-def test_truncated_bytes_of_log_and_queues_are_zero(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_truncated_bytes_of_log_and_queues_are_zero(store: Path) -> None:
     garble_body(store, 225)
     apply(plan_of(store, options=RecoverOptions(strategy="truncate")))
     tail = (store / "commitlog" / "00000000000000131072").read_bytes()[166170 - 131072 :]
@@ -59,8 +58,7 @@ def test_truncated_bytes_of_log_and_queues_are_zero(tmp_path: Path) -> None:
         ({}, "salvage"),
     ],
 )
-def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_role_chooses_the_strategy(settings: dict[str, str], strategy: str, store: Path) -> None:
     garble_body(store, 225)
     assert plan_of(store, settings).facts["strategy"] == strategy
 
@@ -81,30 +79,26 @@ def test_a_short_file_after_the_cut_is_only_moved_away(name: str, folder: str, r
     assert not counts_of(store)
 
 
-def test_a_missing_data_path_stops_everything(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_missing_data_path_stops_everything(store: Path) -> None:
     garble_body(store, 225)
     plan = plan_of(store, {"storePathCommitLog": f"{store}/commitlog,{store}/gone"})
     assert plan.steps == ()
     assert "gone is configured but missing" in plan.decisions[0]
 
 
-def test_queue_files_of_an_assumed_size_need_a_decision(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_queue_files_of_an_assumed_size_need_a_decision(store: Path) -> None:
     shutil.rmtree(store / "consumequeue")
     answer = run_json("recover", str(store), "--apply", exit_code=5)
     assert answer["error"]["code"] == "refused"  # type: ignore[index]
     assert not (store / "consumequeue").exists()
 
 
-def test_an_unknown_strategy_is_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_an_unknown_strategy_is_refused(store: Path) -> None:
     with pytest.raises(UsageError):
         plan_of(store, options=RecoverOptions(strategy="hope"))
 
 
-def test_a_saved_plan_is_applied_exactly(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_saved_plan_is_applied_exactly(store: Path, tmp_path: Path) -> None:
     shutil.rmtree(store / "consumequeue" / "Order_11")
     saved = tmp_path / "plan.json"
     run_json("recover", str(store), "--plan-out", str(saved), exit_code=1)
@@ -113,8 +107,7 @@ def test_a_saved_plan_is_applied_exactly(tmp_path: Path) -> None:
     assert counts_of(store) == {}
 
 
-def test_a_stale_plan_is_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_stale_plan_is_refused(store: Path, tmp_path: Path) -> None:
     queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
     damage.zero(queue, 20 * 20, 20)
     saved = tmp_path / "plan.json"
@@ -124,8 +117,7 @@ def test_a_stale_plan_is_refused(tmp_path: Path) -> None:
     assert answer["error"]["code"] == "plan-stale"  # type: ignore[index]
 
 
-def test_the_text_begins_with_the_loss_and_ends_with_the_next_step(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_text_begins_with_the_loss_and_ends_with_the_next_step(store: Path) -> None:
     garble_body(store, 225)
     lines = run("recover", str(store)).stdout.splitlines()
     assert "Lost: 1 message of 1 topic, 292 bytes." in lines
@@ -136,8 +128,7 @@ def test_the_text_begins_with_the_loss_and_ends_with_the_next_step(tmp_path: Pat
     assert last[0].startswith("Result: 1 message lost; journal ") and last[1] == "Verified again: no problems."
 
 
-def test_resume_of_a_finished_repair_does_nothing(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_resume_of_a_finished_repair_does_nothing(store: Path) -> None:
     garble_body(store, 225)
     done = run_json("recover", str(store), "--apply", exit_code=0)
     answer = run_json("resume", str(done["journal"]), exit_code=0)
@@ -145,16 +136,14 @@ def test_resume_of_a_finished_repair_does_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["commitlog", "consumequeue/Order_11/0", "index"])
-def test_a_part_of_a_store_is_refused(part: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_part_of_a_store_is_refused(part: str, store: Path) -> None:
     with assert_untouched(store):
         for words in (("recover",), ("rebuild", "cq")):
             answer = run_json(words[0], str(store / part), *words[1:], exit_code=5)
             assert answer["error"]["code"] == "refused"  # type: ignore[index]
 
 
-def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(store: Path) -> None:
     queue = store / "consumequeue" / "TRANS_CHECK_MAX_TIME_TOPIC" / "0" / "00000000000000000000"
     used = len(queue.read_bytes().rstrip(b"\0")) // 20
     damage.overwrite(queue, 0, PRE_BLANK * used + queue.read_bytes()[: used * 20])
@@ -164,9 +153,8 @@ def test_a_queue_that_a_truncation_leaves_with_pre_blanks_only_is_emptied(tmp_pa
     assert counts_of(store).keys() <= {"CQ-DELETED-TOPIC"}
 
 
-def test_a_sound_queue_with_nothing_but_pre_blanks_before_the_cut_is_emptied(tmp_path: Path) -> None:
+def test_a_sound_queue_with_nothing_but_pre_blanks_before_the_cut_is_emptied(store: Path) -> None:
     """The first log file has expired; the queue is cut without reading the log, and its consumers begin again."""
-    store = copy_store("5.4.0-clean", tmp_path)
     min((store / "commitlog").iterdir()).unlink()
     left = rows(store)
     first = {row.slot[:2]: row for row in reversed(left) if row.slot[0].startswith("Order")}
@@ -186,9 +174,8 @@ def test_a_sound_queue_with_nothing_but_pre_blanks_before_the_cut_is_emptied(tmp
     assert "CQ-PRE-BLANK-ONLY" not in counts_of(store)
 
 
-def test_a_truncation_cuts_each_queue_only_once_if_all_are_rebuilt(tmp_path: Path) -> None:
+def test_a_truncation_cuts_each_queue_only_once_if_all_are_rebuilt(store: Path) -> None:
     """With more findings than are listed, all queues are rebuilt from the log that ends earlier."""
-    store = copy_store("5.4.0-clean", tmp_path)
     garble_body(store, 225)
     for queue in sorted((store / "consumequeue").glob("Order*/*"))[:2]:
         damage.garble(queue / f"{0:020d}", 0, 40)

@@ -107,8 +107,7 @@ def index_files(store: Path) -> list[IndexFile]:
     return catalog.files
 
 
-def test_queues_of_another_store_are_compared_as_a_whole(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_queues_of_another_store_are_compared_as_a_whole(store: Path) -> None:
     shutil.copytree(store / "consumequeue" / "Order_11", store / "consumequeue" / "Elsewhere")
     for path in (store / "consumequeue").rglob("0*"):
         if path.is_file():
@@ -164,8 +163,7 @@ def test_the_last_record_up_to_an_offset_ends_there_or_before_it(name: str, tmp_
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_groups_are_unknown_only_to_a_plan_with_fillers(lost: bool, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_groups_are_unknown_only_to_a_plan_with_fillers(lost: bool, store: Path) -> None:
     for path in (store / "config").glob("consumerOffset.json*"):
         path.write_text("{")
     row = next(row for row in rows(store) if row.slot[0].startswith("Order"))

@@ -85,8 +85,7 @@ def test_unplanned_problems_are_listed_beside_the_steps(tmp_path: Path) -> None:
     ]
 
 
-def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_rebuilding_a_part_does_not_call_a_damaged_log_a_store_without_loss(store: Path) -> None:
     damage.garble(store / "commitlog" / "00000000000000065536", 120, 4)
     result = run("rebuild", str(store), "checkpoint")
     assert result.exit_code == 1
@@ -136,8 +135,7 @@ def test_damage_in_a_log_file_that_is_a_link_stays_and_the_rest_is_repaired(tmp_
     assert run_json("recover", str(store), "--apply", exit_code=0)["cures"] == ["CL-BODY-CRC"]
 
 
-def test_a_compressed_log_file_must_be_decompressed_before_its_messages_are_given_up(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_compressed_log_file_must_be_decompressed_before_its_messages_are_given_up(store: Path) -> None:
     name = "00000000000000131072"
     path = store / "commitlog" / name
     original = path.read_bytes()

@@ -55,6 +55,8 @@ from tests.spark.stores import (
 from tests.stores import copy_store, unpack
 from tests.untouched import file_bytes
 
+STORE = "5.4.0-killed"
+
 WHOLE, SPLIT = 256 << 20, 0
 
 
@@ -171,8 +173,7 @@ def spark_jobs(spark: Any) -> set[int]:
     return set(spark.sparkContext.statusTracker().getJobIdsForGroup(None))
 
 
-def test_export_has_every_message_once_and_can_be_run_again(spark: Any, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
+def test_export_has_every_message_once_and_can_be_run_again(spark: Any, store: Path, tmp_path: Path) -> None:
     out = tmp_path / "lake"
     how = ExportJob(body="raw", segment_bytes=1 << 19, batch_bytes=1 << 19, split_bytes=1 << 17)
     before = spark_jobs(spark)
@@ -320,8 +321,7 @@ def test_damage_is_counted_as_by_du_however_the_log_is_cut(name: str, split: int
     assert sum(e["damaged_messages"] for e in found) == sum(not row["crc_ok"] for row in local_rows(store)) > 0
 
 
-def test_zeros_count_as_damage_only_where_records_follow(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
+def test_zeros_count_as_damage_only_where_records_follow(store: Path) -> None:
     queue = open_store(store).commitlog
     assert queue is not None
     first, second, *later = queue.files
@@ -341,8 +341,7 @@ def test_zeros_count_as_damage_only_where_records_follow(tmp_path: Path) -> None
     assert [e["spans"] for e in entries(store, cut)] == [[]]
 
 
-def test_the_report_on_a_piece_is_small_however_many_records_are_damaged(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
+def test_the_report_on_a_piece_is_small_however_many_records_are_damaged(store: Path) -> None:
     first, second = open_store(store).commitlog.files[:2]  # type: ignore[union-attr]
     records = sum(row["file"] == second.name for row in local_rows(store))
     shutil.copy(second.path, first.path)  # every record was written for another position
@@ -417,8 +416,7 @@ def test_many_stores_come_from_a_table_of_paths(spark: Any) -> None:
     assert counts == {"a": len(local_rows(unpack("5.4.0-killed"))), "b": len(local_rows(unpack("5.4.0-clean")))}
 
 
-def test_a_stream_delivers_what_a_growing_store_gets(spark: Any, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-killed", tmp_path)
+def test_a_stream_delivers_what_a_growing_store_gets(spark: Any, store: Path, tmp_path: Path) -> None:
     expected = local_rows(store)
     files = sorted((store / "commitlog").iterdir())
     later = tmp_path / "later"

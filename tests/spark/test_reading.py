@@ -212,8 +212,7 @@ print(next(line.split()[1] for line in Path("/proc/self/status").read_text().spl
 """
 
 
-def test_one_huge_queue_does_not_grow_in_memory(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_one_huge_queue_does_not_grow_in_memory(store: Path, tmp_path: Path) -> None:
 
     def peak(count: int) -> int:
         output = tmp_path / f"out-{count}"

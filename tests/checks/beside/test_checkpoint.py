@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,8 @@ from tests.checks.sound import above_note, located, opened
 from tests.command import run, run_json
 from tests.damage import cut, overwrite
 from tests.repair.salvaging import rows
-from tests.stores import STORES, unpack
+from tests.stores import STORES, copy_store, unpack
 
-Copy = Callable[[str], Path]
 YEAR_2040 = 2_208_988_800_000
 
 
@@ -50,8 +48,8 @@ def test_a_real_checkpoint_fits_its_log(name: str) -> None:
     assert checkpoint == parse_checkpoint((store.root / "checkpoint").read_bytes())
 
 
-def test_a_missing_or_zero_checkpoint_is_a_note(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-killed")
+def test_a_missing_or_zero_checkpoint_is_a_note(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
     overwrite(store / "checkpoint", 0, bytes(40))
     findings = check(store)
     assert [(f.code, f.facts) for f in findings.listed] == [("CK-MISSING", {"reason": "zero"})]
@@ -62,24 +60,22 @@ def test_a_missing_or_zero_checkpoint_is_a_note(store_copy: Copy) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 7, 39, 4095])
-def test_a_short_checkpoint_is_named(store_copy: Copy, length: int) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_short_checkpoint_is_named(store: Path, length: int) -> None:
     cut(store / "checkpoint", length)
     findings = check(store)
     assert located(findings)[0] == ("CK-LENGTH", "checkpoint", "checkpoint", 0)
     assert findings.listed[0].facts == {"length": length}
 
 
-def test_a_directory_in_its_place_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_directory_in_its_place_is_named(store: Path) -> None:
     (store / "checkpoint").unlink()
     (store / "checkpoint").mkdir()
     assert located(check(store)) == [("CK-LENGTH", "checkpoint", "checkpoint", 0)]
 
 
 @pytest.mark.parametrize(("at", "field"), [(0, "physic"), (8, "logics"), (16, "index")])
-def test_a_time_later_than_the_log_is_ahead(store_copy: Copy, at: int, field: str) -> None:
-    store = store_copy("5.1.4-clean")
+def test_a_time_later_than_the_log_is_ahead(tmp_path: Path, at: int, field: str) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
     overwrite(store / "checkpoint", at, YEAR_2040.to_bytes(8, "big"))
     findings = check(store, log_end(open_store(store)))
     assert located(findings) == [("CK-AHEAD", "checkpoint", "checkpoint", at)]
@@ -87,22 +83,19 @@ def test_a_time_later_than_the_log_is_ahead(store_copy: Copy, at: int, field: st
     assert findings.listed[0].facts["value"] == YEAR_2040
 
 
-def test_a_confirm_offset_after_the_end_is_ahead(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_confirm_offset_after_the_end_is_ahead(store: Path) -> None:
     end = log_end(open_store(store))
     overwrite(store / "checkpoint", 32, (end.wrote + 1).to_bytes(8, "big"))
     assert located(check(store, end)) == [("CK-AHEAD", "checkpoint", "checkpoint", 32)]
 
 
 @pytest.mark.parametrize("at", [0, 8, 16, 24, 32])
-def test_a_negative_value_is_garbage(store_copy: Copy, at: int) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_negative_value_is_garbage(store: Path, at: int) -> None:
     overwrite(store / "checkpoint", at, b"\xff" * 8)
     assert located(check(store, log_end(open_store(store)))) == [("CK-GARBAGE", "checkpoint", "checkpoint", at)]
 
 
-def test_what_a_broker_writes_after_the_checkpoint_was_read_does_not_count(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_what_a_broker_writes_after_the_checkpoint_was_read_does_not_count(store: Path) -> None:
     end, raw = log_end(open_store(store)), read_checkpoint(open_store(store))
     overwrite(store / "checkpoint", 0, (end.last_store_timestamp + 1).to_bytes(8, "big"))
     assert located(check(store, end, raw=raw)) == []
@@ -115,9 +108,9 @@ def notes(store: Path, *words: str) -> str:
 
 @pytest.mark.parametrize(("offset", "no_record"), [(100, True), (0, False)])
 def test_an_offset_that_an_older_broker_did_not_keep_is_named_and_corrected(
-    offset: int, no_record: bool, store_copy: Copy
+    offset: int, no_record: bool, tmp_path: Path
 ) -> None:
-    store = store_copy("5.5.1-flushed")
+    store = copy_store("5.5.1-flushed", tmp_path)
     [first, *_] = rows(store)
     assert "logicsPhysicalOffset" not in notes(store)
     overwrite(

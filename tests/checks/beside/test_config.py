@@ -15,9 +15,7 @@ from rmqstore.files.store import open_store
 from tests.checks.sound import above_note, caught_by_the_kill, check_configuration, located, opened, queue_range
 from tests.command import run_json
 from tests.damage import cut, garble, zero
-from tests.stores import STORES
-
-Copy = Callable[[str], Path]
+from tests.stores import STORES, copy_store
 
 
 def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
@@ -61,9 +59,8 @@ def test_without_topics_json_queue_types_are_not_known() -> None:
     ],
 )
 def test_a_broken_file_with_a_good_bak_is_a_warning(
-    store_copy: Copy, break_it: Callable[[Path], None], condition: str
+    store: Path, break_it: Callable[[Path], None], condition: str
 ) -> None:
-    store = store_copy("5.4.0-clean")
     break_it(store / "config" / "topics.json")
     findings, facts = check(store)
     assert [(f.code, f.file, f.facts["condition"]) for f in findings.listed] == [
@@ -73,8 +70,8 @@ def test_a_broken_file_with_a_good_bak_is_a_warning(
     assert "Order_11" in facts.queue_types
 
 
-def test_a_broken_file_with_a_broken_bak_is_unreadable(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-clean")
+def test_a_broken_file_with_a_broken_bak_is_unreadable(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
     cut(store / "config" / "subscriptionGroup.json", 87)
     cut(store / "config" / "subscriptionGroup.json.bak", 0)
     findings, _ = check(store)
@@ -82,9 +79,8 @@ def test_a_broken_file_with_a_broken_bak_is_unreadable(store_copy: Copy) -> None
     assert findings.listed[0].facts["bak"] == "empty"
 
 
-def test_a_null_in_place_of_the_offset_table_is_found_and_repaired_from_the_bak(store_copy: Copy) -> None:
+def test_a_null_in_place_of_the_offset_table_is_found_and_repaired_from_the_bak(store: Path) -> None:
     """Brokers of 4.9.7, 5.1.4 and 5.4.0 start with it, but then every query and commit of an offset throws."""
-    store = store_copy("5.4.0-clean")
     path = store / "config" / "consumerOffset.json"
     backup = path.with_name("consumerOffset.json.bak").read_bytes()
     path.write_bytes(b'{"offsetTable":null}')
@@ -96,30 +92,30 @@ def test_a_null_in_place_of_the_offset_table_is_found_and_repaired_from_the_bak(
     assert (done["remaining"], path.read_bytes()) == ({"counts": {}}, backup)
 
 
-def test_a_broken_bak_beside_a_good_file_is_a_note(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-clean")
+def test_a_broken_bak_beside_a_good_file_is_a_note(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
     zero(store / "config" / "delayOffset.json.bak", 0, 50)
     findings, _ = check(store)
     assert [(f.code, f.file) for f in findings.listed] == [("CFG-BROKEN-BAK", "delayOffset.json.bak")]
     assert above_note(findings) == []
 
 
-def test_a_half_written_file_beside_a_live_broker_is_not_a_finding(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-clean")
+def test_a_half_written_file_beside_a_live_broker_is_not_a_finding(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
     cut(store / "config" / "consumerOffset.json", 30)
     assert located(check(store, live=True)[0]) == []
     assert [c for c, *_ in located(check(store)[0])] == ["CFG-BROKEN"]
 
 
-def test_a_half_written_bak_beside_a_live_broker_is_not_a_finding(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_a_half_written_bak_beside_a_live_broker_is_not_a_finding(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
     cut(store / "config" / "subscriptionGroup.json.bak", 30)
     assert [f.code for f in check(store, live=True)[0].listed] == []
     assert [f.code for f in check(store)[0].listed] == ["CFG-BROKEN-BAK"]
 
 
-def test_position_checkpoint_is_checked_too(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-clean")
+def test_position_checkpoint_is_checked_too(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-clean", tmp_path)
     cut(store / "compaction" / "position-checkpoint", 20)
     assert located(check(store)[0]) == [("CFG-UNREADABLE", "compaction", "position-checkpoint", 18)]
 
@@ -131,8 +127,7 @@ def _set(store: Path, name: str, old: str, new: str) -> None:
     path.write_text(text.replace(old, new))
 
 
-def test_a_consumer_offset_beyond_the_queue_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_consumer_offset_beyond_the_queue_is_named(store: Path) -> None:
     top = queue_range(open_store(store), "Order_11", 0)
     assert top is not None
     (store / "config" / "consumerOffset.json").write_text(
@@ -152,25 +147,23 @@ def test_a_consumer_offset_beyond_the_queue_is_named(store_copy: Copy) -> None:
     assert "CFG-OFFSET-BEYOND" not in verify(open_store(store, slave)).findings.counts
 
 
-def test_an_offset_at_the_end_is_normal(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_offset_at_the_end_is_normal(store: Path) -> None:
     top = queue_range(open_store(store), "Order_11", 0)
     assert top is not None
     (store / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"Order_11@GroupA":{{0:{top[1]}}}}}}}')
     assert located(check(store)[0]) == []
 
 
-def test_a_delay_offset_beyond_its_queue_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_delay_offset_beyond_its_queue_is_named(store: Path) -> None:
     _set(store, "delayOffset.json", "3:", "3:9")
     findings, _ = check(store)
     assert located(findings) == [("CFG-DELAY-BEYOND", "SCHEDULE_TOPIC_XXXX/2", "delayOffset.json", 0)]
 
 
-def test_an_epoch_file_with_a_wrong_crc_is_named(store_copy: Copy) -> None:
+def test_an_epoch_file_with_a_wrong_crc_is_named(tmp_path: Path) -> None:
     from rmqstore.formats.controller import EpochEntry, EpochFile
 
-    store = store_copy("5.4.0-clean")
+    store = copy_store("5.4.0-clean", tmp_path)
     sound = EpochFile((EpochEntry(1, 0), EpochEntry(2, 4096))).build()
     path = store / "epochFileCheckpoint"
     path.write_bytes(sound)
@@ -181,8 +174,7 @@ def test_an_epoch_file_with_a_wrong_crc_is_named(store_copy: Copy) -> None:
     assert located(check(store)[0]) == [("CFG-BROKEN", "store", "epochFileCheckpoint", 0)]
 
 
-def test_an_empty_broker_identity_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_empty_broker_identity_is_named(store: Path) -> None:
     (store / "brokerIdentity").write_bytes(b"DefaultCluster#broker-a#1")
     assert located(check(store)[0]) == []
     (store / "brokerIdentity").write_bytes(b"")
@@ -190,8 +182,7 @@ def test_an_empty_broker_identity_is_named(store_copy: Copy) -> None:
 
 
 @pytest.mark.parametrize("part", ["config", "config/topics.json"])
-def test_a_part_of_a_store_is_checked_alone(store_copy: Copy, part: str) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_part_of_a_store_is_checked_alone(store: Path, part: str) -> None:
     cut(store / "config" / "topics.json", 99)
     findings = Findings()
     check_config(open_store(store / part), findings)
@@ -201,8 +192,8 @@ def test_a_part_of_a_store_is_checked_alone(store_copy: Copy, part: str) -> None
 @pytest.mark.parametrize(
     "junk", [b"[]", b"null", b"7", b"[" * 100_000, b'{"offsetTable":[1,2]}', b'{"offsetTable":{"a":1}}']
 )
-def test_any_json_is_handled_without_an_exception(store_copy: Copy, junk: bytes) -> None:
-    store = store_copy("4.9.7-clean")
+def test_any_json_is_handled_without_an_exception(tmp_path: Path, junk: bytes) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
     for name in ("consumerOffset.json", "delayOffset.json", "topics.json"):
         (store / "config" / name).write_bytes(junk)
         (store / "config" / f"{name}.bak").write_bytes(junk)

@@ -20,11 +20,11 @@ from rmqstore.formats.properties import index_keys, parse_properties
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from tests.append.writing import OPTIONS
-from tests.checks.index_looks import SLOTS, Copy, check, first_index, last_index, pass_over_log, units_of
+from tests.checks.index_looks import SLOTS, check, first_index, last_index, pass_over_log, units_of
 from tests.checks.sound import located, opened
 from tests.damage import copy_span, flip, overwrite, zero
 from tests.seeds import seeds
-from tests.stores import STORES
+from tests.stores import STORES, copy_store
 
 Entry = tuple[int, int, int, bool]
 """Offset, hash, store time (ms), and whether every broker writes it."""
@@ -99,8 +99,7 @@ def test_hashes_of_keys_are_javas_in_every_alphabet_and_at_the_ends_of_their_ran
     assert {2**31 - 1, 0} <= {hashed for _, hashed, _, _ in chunks}
 
 
-def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(store: Path) -> None:
     path = first_index(store)
     at = index.unit_at(50, SLOTS)
     message = int(units_of(path)["phy_offset"][50])
@@ -119,8 +118,7 @@ def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(sto
     }
 
 
-def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store: Path) -> None:
     path = first_index(store)
     at = index.unit_at(50, SLOTS)
     flip(path, at + 15, 6)
@@ -129,8 +127,7 @@ def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store_copy: 
     assert findings.listed[0].facts["what"] == "time"
 
 
-def test_an_entry_after_the_end_of_the_log_dangles(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_entry_after_the_end_of_the_log_dangles(store: Path) -> None:
     findings = Findings()
     first = int(units_of(last_index(store))["phy_offset"][100])
     check_index(open_store(store), findings).check_end(first, findings)
@@ -140,21 +137,18 @@ def test_an_entry_after_the_end_of_the_log_dangles(store_copy: Copy) -> None:
     assert findings.listed[0].facts["phy_offset"] == first
 
 
-def test_an_entry_below_the_start_of_the_log_is_expired_and_normal(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_entry_below_the_start_of_the_log_is_expired_and_normal(store: Path) -> None:
     for file in sorted((store / "commitlog").iterdir())[:3]:
         file.unlink()
     assert check(open_store(store)).listed == []
 
 
-def test_messages_older_than_the_first_index_file_are_not_missed(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_messages_older_than_the_first_index_file_are_not_missed(store: Path) -> None:
     first_index(store).unlink()
     assert check(open_store(store)).listed == []
 
 
-def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store: Path) -> None:
     gone = sorted((store / "index").iterdir())[2]
     begin, *_, end = sorted(set(units_of(gone)["phy_offset"].tolist()) - {0})
     gone.unlink()
@@ -165,19 +159,18 @@ def test_a_removed_file_in_the_middle_is_noticed_as_messages_not_indexed(store_c
     assert findings.listed[0].facts["last_offset"] == end
 
 
-def test_after_a_kill_messages_after_the_last_entry_are_not_missed(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-killed")
+def test_after_a_kill_messages_after_the_last_entry_are_not_missed(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
     last_index(store).unlink()
     assert check(open_store(store)).listed == []
 
 
-def test_after_a_clean_exit_messages_after_the_last_entry_are_missed(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_after_a_clean_exit_messages_after_the_last_entry_are_missed(store: Path) -> None:
     last_index(store).unlink()
     assert [c for c, *_ in located(check(open_store(store)))] == ["IX-NOT-INDEXED"]
 
 
-def test_duplicates_after_a_restart_are_normal(store_copy: Copy) -> None:
+def test_duplicates_after_a_restart_are_normal(tmp_path: Path) -> None:
     findings = check(opened("498_killed_restarted"))
     assert findings.listed == []
 
@@ -243,8 +236,7 @@ def test_a_sparse_file_of_the_default_size_is_checked_over_its_data_only(tmp_pat
     assert tally.dangling == {0: (2, 5999, 899_850)}
 
 
-def test_tallies_of_parts_merge_to_the_tally_of_the_whole(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_tallies_of_parts_merge_to_the_tally_of_the_whole(store: Path) -> None:
     files = sorted((store / "index").iterdir())
     for unit in (20, 60, 300):
         flip(files[1], index.unit_at(unit, SLOTS) + 11, 1)
@@ -286,16 +278,14 @@ def test_files_without_an_entry_need_no_slots(tmp_path: Path) -> None:
     assert (catalog.unchecked, findings.listed) == ([], [])
 
 
-def test_another_configured_size_is_one_problem_and_no_garbage(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_another_configured_size_is_one_problem_and_no_garbage(store: Path) -> None:
     config = BrokerConfig({"maxHashSlotNum": "200", "maxIndexNum": "400"})
     findings = check(open_store(store, config))
     assert findings.counts == {"IX-CONFIG-SIZE": 1}
     assert findings.listed[0].facts == {"files": 5, "set": "maxHashSlotNum=100"}
 
 
-def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store: Path) -> None:
     catalog = check_index(open_store(store), Findings(), live=True)
     first_index(store).unlink()
     tally, _ = pass_over_log(open_store(store), catalog)
@@ -303,12 +293,12 @@ def test_an_index_file_that_expires_meanwhile_makes_nothing_missing(store_copy: 
 
 
 @pytest.mark.parametrize("seed", seeds(12))
-def test_any_bytes_are_checked_without_an_exception(store_copy: Copy, seed: int) -> None:
+def test_any_bytes_are_checked_without_an_exception(tmp_path: Path, seed: int) -> None:
     import random
 
     from tests.damage import garble
 
-    store = store_copy("5.1.4-clean")
+    store = copy_store("5.1.4-clean", tmp_path)
     rng = random.Random(seed)
     for path in (store / "index").iterdir():
         at = rng.randrange(0, 8000)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,8 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.command import run
 from tests.damage import close_to_owner
+from tests.stores import copy_store
 
-Copy = Callable[[str], Path]
 LAST = "commitlog/00000000000000458752"
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to other users")
@@ -38,8 +37,7 @@ def everything(store: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("path", [LAST, "checkpoint", "config/topics.json", "consumequeue/Order_11", ""])
-def test_what_the_owner_may_not_write_is_named_and_the_command_cures_it(store_copy: Copy, path: str) -> None:
-    store = store_copy("5.4.0-clean")
+def test_what_the_owner_may_not_write_is_named_and_the_command_cures_it(store: Path, path: str) -> None:
     close_to_owner(store, store / path)
     (finding,) = found(store)
     directory = (store / path).is_dir()
@@ -49,13 +47,12 @@ def test_what_the_owner_may_not_write_is_named_and_the_command_cures_it(store_co
     assert found(store) == []
 
 
-def test_a_store_of_one_user_is_his_to_write(store_copy: Copy) -> None:
-    assert found(store_copy("5.4.0-clean")) == []
+def test_a_store_of_one_user_is_his_to_write(tmp_path: Path) -> None:
+    assert found(copy_store("5.4.0-clean", tmp_path)) == []
 
 
 @as_root
-def test_files_of_another_count_only_where_their_mode_closes_them(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_files_of_another_count_only_where_their_mode_closes_them(store: Path) -> None:
     give(12345, *everything(store))
     give(0, store / LAST)
     (store / LAST).chmod(0o666)
@@ -77,8 +74,7 @@ def test_files_of_another_count_only_where_their_mode_closes_them(store_copy: Co
 
 
 @as_root
-def test_a_closed_mode_of_another_is_opened_too(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_closed_mode_of_another_is_opened_too(store: Path) -> None:
     give(12345, *everything(store))
     give(0, store / LAST)
     (store / LAST).chmod(0o400)
@@ -87,8 +83,7 @@ def test_a_closed_mode_of_another_is_opened_too(store_copy: Copy) -> None:
 
 
 @as_root
-def test_a_store_restored_by_root_is_closed_to_the_user_who_owns_the_rest(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_store_restored_by_root_is_closed_to_the_user_who_owns_the_rest(store: Path) -> None:
     give(12345, store / "lock", store / "checkpoint")
     (finding,) = found(store)
     assert finding.facts["broker_user"] == "12345"
@@ -97,15 +92,13 @@ def test_a_store_restored_by_root_is_closed_to_the_user_who_owns_the_rest(store_
 
 
 @as_root
-def test_who_wrote_the_configuration_is_not_taken_for_the_broker(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_who_wrote_the_configuration_is_not_taken_for_the_broker(store: Path) -> None:
     give(12345, store / "config", *(store / "config").iterdir())
     assert found(store) == []
 
 
 @as_root
-def test_a_log_elsewhere_is_part_of_the_command(store_copy: Copy, tmp_path: Path) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_log_elsewhere_is_part_of_the_command(store: Path, tmp_path: Path) -> None:
     give(12345, *everything(store))
     elsewhere = tmp_path / "other disk"
     (store / "commitlog").rename(elsewhere)
@@ -130,10 +123,9 @@ def _kept(finding: Finding) -> Findings:
     [LAST, "consumequeue/Order_11/0/00000000000000000000", "index/20261121071022487"],
 )
 def test_a_file_that_may_not_be_read_is_neither_zeros_nor_left_out(
-    store_copy: Copy, path: str, monkeypatch: pytest.MonkeyPatch
+    store: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """verify ends with an error, because a skipped index or a queue file taken as zeros would give a wrong verdict."""
-    store = store_copy("5.4.0-clean")
     access = os.access
     monkeypatch.setattr(os, "access", lambda at, *a, **k: at != store / path and access(at, *a, **k))
     done = run("verify", str(store))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,9 +21,10 @@ from rmqstore.formats.properties import parse_properties
 from tests.checks.sound import located, opened, queue_range
 from tests.damage import copy_span, cut, flip, garble, grow, overwrite, zero
 from tests.repair.salvaging import rows
-from tests.stores import STORES, unpack
+from tests.stores import STORES, copy_store, unpack
 
-Copy = Callable[[str], Path]
+STORE = "5.4.0-formats"
+
 LOG = "00000000000000000000"
 UNITS = 129
 END = UNITS * 52
@@ -53,23 +53,21 @@ def written_units(name: str) -> int:
 
 
 @pytest.mark.parametrize("at", [0, 3, 12, 14, 28, 36])
-def test_a_damaged_unit_stops_the_timer_log(store_copy: Copy, at: int) -> None:
-    store = store_copy("5.4.0-formats")
+def test_a_damaged_unit_stops_the_timer_log(store: Path, at: int) -> None:
     flip(store / "timerlog" / LOG, 20 * 52 + at, 7)
     findings, facts = check(open_store(store))
     assert [f for f in located(findings) if f[0] == "TM-LOG"] == [("TM-LOG", "timerlog", LOG, 20 * 52)]
     assert facts.wrote == 20 * 52
 
 
-def test_zeros_in_the_middle_stop_the_timer_log(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-formats")
+def test_zeros_in_the_middle_stop_the_timer_log(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-formats", tmp_path)
     zero(store / "timerlog" / LOG, 520, 104)
     findings, _ = check(open_store(store))
     assert located(findings)[0] == ("TM-LOG", "timerlog", LOG, 520)
 
 
-def test_bytes_after_the_end_are_damage_but_not_beside_a_live_broker(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_bytes_after_the_end_are_damage_but_not_beside_a_live_broker(store: Path) -> None:
     overwrite(store / "timerlog" / LOG, END + 100, b"\1")
     findings, facts = check(open_store(store))
     assert located(findings) == [("TM-LOG", "timerlog", LOG, END)]
@@ -95,8 +93,8 @@ def test_a_blank_ends_a_file_and_the_next_file_follows(tmp_path: Path) -> None:
     assert located(check(open_store(tmp_path))[0]) == [("TM-LOG", "timerlog", LOG, 156)]
 
 
-def test_units_after_the_log_dangle(store_copy: Copy) -> None:
-    store = open_store(store_copy("5.4.0-formats"))
+def test_units_after_the_log_dangle(tmp_path: Path) -> None:
+    store = open_store(copy_store("5.4.0-formats", tmp_path))
     raw = (store.root / "timerlog" / LOG).open("rb").read(END)
     offsets = timer.LOG_UNIT.array(raw)["commitlog_offset"].tolist()
     cut_at = sorted(offsets)[100]
@@ -107,8 +105,8 @@ def test_units_after_the_log_dangle(store_copy: Copy) -> None:
 
 
 @pytest.mark.parametrize("change", [-1, 32])
-def test_a_wheel_of_another_length_is_named(store_copy: Copy, change: int) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_wheel_of_another_length_is_named(tmp_path: Path, change: int) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     path = store / "timerwheel"
     if change < 0:
         cut(path, 38_707_199)
@@ -120,26 +118,26 @@ def test_a_wheel_of_another_length_is_named(store_copy: Copy, change: int) -> No
         assert findings.listed[0].facts == {"length": 38_707_200 + change, "expected": 38_707_200}
 
 
-def test_an_empty_wheel_is_filled_by_the_broker(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_an_empty_wheel_is_filled_by_the_broker(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     cut(store / "timerwheel", 0)
     assert check(open_store(store))[0].listed == []
 
 
-def test_a_wheel_snapshot_of_another_length_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-clean")
+def test_a_wheel_snapshot_of_another_length_is_named(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     (store / "timerwheel.6708").write_bytes(bytes(64))
     assert located(check(open_store(store))[0]) == [("TM-WHEEL-LENGTH", "timerwheel", "timerwheel.6708", 0)]
 
 
-def test_a_short_timercheck_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-formats")
+def test_a_short_timercheck_is_named(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-formats", tmp_path)
     cut(store / "config" / "timercheck", 100)
     assert located(check(open_store(store))[0]) == [("TM-CHECK", "config", "timercheck", 0)]
 
 
-def test_a_missing_timercheck_matters_only_with_a_timer_log(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-formats")
+def test_a_missing_timercheck_matters_only_with_a_timer_log(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-formats", tmp_path)
     (store / "config" / "timercheck").unlink()
     assert located(check(open_store(store))[0]) == [("TM-CHECK", "config", "timercheck", 0)]
     assert check(opened("4.9.7-clean"))[0].listed == []
@@ -154,16 +152,14 @@ def test_a_missing_timercheck_matters_only_with_a_timer_log(store_copy: Copy) ->
         (24, -9, "master_timer_queue_offset"),
     ],
 )
-def test_positions_of_timercheck_after_the_end_are_named(store_copy: Copy, at: int, value: int, field: str) -> None:
-    store = store_copy("5.4.0-formats")
+def test_positions_of_timercheck_after_the_end_are_named(store: Path, at: int, value: int, field: str) -> None:
     overwrite(store / "config" / "timercheck", at, value.to_bytes(8, "big", signed=True))
     findings, _ = check(open_store(store))
     assert located(findings) == [("TM-CHECK", "config", "timercheck", at)]
     assert findings.listed[0].facts["field"] == field
 
 
-def test_read_time_in_the_future_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_read_time_in_the_future_is_named(store: Path) -> None:
     path = store / "config" / "timercheck"
     for seconds, found in ((30, []), (90, [("TM-CHECK", "config", "timercheck", 0)])):
         overwrite(path, 0, round((time.time() + seconds) * 1000).to_bytes(8, "big"))
@@ -175,8 +171,7 @@ def test_read_time_in_the_future_is_named(store_copy: Copy) -> None:
     assert located(check(open_store(store))[0]) == []
 
 
-def test_a_slave_may_know_more_of_the_timer_queue_than_it_has(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_a_slave_may_know_more_of_the_timer_queue_than_it_has(store: Path) -> None:
     overwrite(store / "config" / "timercheck", 16, (UNITS + 9).to_bytes(8, "big"))
     assert "TM-CHECK" in verify(open_store(store)).findings.counts
     slave = open_store(store, BrokerConfig({"brokerRole": "SLAVE"}))
@@ -197,8 +192,7 @@ def timed(store: Path) -> list[tuple[int, int]]:
     return [(unit["commitlog_offset"], unit["write_time"] + unit["delayed_time"]) for unit in units]
 
 
-def test_zeros_of_timercheck_deliver_again_what_was_due(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_zeros_of_timercheck_deliver_again_what_was_due(store: Path) -> None:
     path, units = store / "config" / "timercheck", timed(store)
     due = sorted({time for _, time in units})
     overwrite(path, 0, bytes(8))
@@ -209,8 +203,7 @@ def test_zeros_of_timercheck_deliver_again_what_was_due(store_copy: Copy) -> Non
         assert found.facts["delivered_again"] == sum(time < late for _, time in units)
 
 
-def test_a_zero_offset_of_the_master_enqueues_again_what_is_due_after_the_read_time(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_a_zero_offset_of_the_master_enqueues_again_what_is_due_after_the_read_time(store: Path) -> None:
     path, units = store / "config" / "timercheck", timed(store)
     oldest = next(row for row in rows(store) if row.slot == ("rmq_sys_wheel_timer", 0, 0))
     read = dict(units)[oldest.offset]
@@ -223,8 +216,7 @@ def test_a_zero_offset_of_the_master_enqueues_again_what_is_due_after_the_read_t
     assert told == [[], [sum(time >= read and at >= oldest.offset for at, time in units)]]
 
 
-def test_timed_messages_that_were_due_are_delivered_again_without_timer_log_and_timercheck(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_timed_messages_that_were_due_are_delivered_again_without_timer_log_and_timercheck(store: Path) -> None:
     (store / "config" / "timercheck").unlink()
     shutil.rmtree(store / "timerlog")
     found = [parse_properties(row.message.properties) for row in rows(store) if row.slot[0] == "rmq_sys_wheel_timer"]
@@ -239,8 +231,8 @@ def test_timed_messages_that_were_due_are_delivered_again_without_timer_log_and_
         assert finding.facts == {"in_timer_queue": len(found), "delivered_again": sum(time < late for time in due)}
 
 
-def test_the_next_message_to_enqueue_follows_the_last_whole_unit(store_copy: Copy) -> None:
-    store = open_store(store_copy("5.4.0-formats"))
+def test_the_next_message_to_enqueue_follows_the_last_whole_unit(tmp_path: Path) -> None:
+    store = open_store(copy_store("5.4.0-formats", tmp_path))
     assert store.timer_log is not None
     ends = (0, 51, 52, 103, 104, END, None)
     assert [next_to_enqueue(store, store.timer_log, end) for end in ends] == [None, None, 1, 1, 2, UNITS, UNITS]
@@ -273,8 +265,7 @@ def test_real_compacted_queues_are_sound(name: str) -> None:
     assert count == (1 if name.endswith("-formats") else 0)
 
 
-def test_file_names_of_both_halves_must_be_equal(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_file_names_of_both_halves_must_be_equal(store: Path) -> None:
     _, queue = halves(store)
     (queue / LOG).unlink()
     findings = compaction(store)
@@ -283,8 +274,8 @@ def test_file_names_of_both_halves_must_be_equal(store_copy: Copy) -> None:
     assert compaction(store, live=True).listed == []
 
 
-def test_a_damaged_record_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-formats")
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-formats", tmp_path)
     log, _ = halves(store)
     garble(log / LOG, 4 * 263 + 90, 4)
     findings = compaction(store)
@@ -292,8 +283,8 @@ def test_a_damaged_record_is_named(store_copy: Copy) -> None:
     assert findings.listed[0].facts["fault"] == "BODY_CRC"
 
 
-def test_a_unit_that_points_to_no_record_is_named(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-formats")
+def test_a_unit_that_points_to_no_record_is_named(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-formats", tmp_path)
     _, queue = halves(store)
     flip(queue / LOG, 5 * 46 + 7)
     findings = compaction(store)
@@ -301,8 +292,8 @@ def test_a_unit_that_points_to_no_record_is_named(store_copy: Copy) -> None:
     assert findings.listed[0].facts == {"reason": "unit", "in": "compactionCq", "count": 1}
 
 
-def test_units_out_of_order_are_named(store_copy: Copy) -> None:
-    store = store_copy("5.1.4-formats")
+def test_units_out_of_order_are_named(tmp_path: Path) -> None:
+    store = copy_store("5.1.4-formats", tmp_path)
     _, queue = halves(store)
     copy_span(queue / LOG, 3 * 46, 5 * 46, 46)
     findings = compaction(store)
@@ -310,8 +301,7 @@ def test_units_out_of_order_are_named(store_copy: Copy) -> None:
     assert findings.listed[0].facts["reason"] == "order"
 
 
-def test_an_end_marker_closes_a_compacted_queue_file(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_an_end_marker_closes_a_compacted_queue_file(store: Path) -> None:
     _, queue = halves(store)
     overwrite(queue / LOG, 20 * 46, consumequeue.SPARSE_END)
     assert compaction(store).listed == []
@@ -319,8 +309,7 @@ def test_an_end_marker_closes_a_compacted_queue_file(store_copy: Copy) -> None:
     assert located(compaction(store)) == [("TM-COMPACTION", "Compact_11/0", LOG, 20 * 46)]
 
 
-def test_work_directories_are_normal_and_other_entries_are_not(store_copy: Copy) -> None:
-    store = store_copy("5.4.0-formats")
+def test_work_directories_are_normal_and_other_entries_are_not(store: Path) -> None:
     log, _ = halves(store)
     (log / "compacting").mkdir()
     assert compaction(store).listed == []

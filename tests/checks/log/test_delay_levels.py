@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +17,10 @@ from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmqstore.repair.journal import journal
 from tests.damage import overwrite, zero
 from tests.planning import plan_of
+from tests.stores import copy_store
 
-Copy = Callable[[str], Path]
+STORE = "4.9.7-clean"
+
 TEXT = "2s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"  # level 1 is a second longer than by default
 
 
@@ -38,15 +39,14 @@ def found(store: Store) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
-def test_levels_are_learned_from_the_units(store_copy: Copy, name: str) -> None:
-    store = store_copy(name)
+def test_levels_are_learned_from_the_units(tmp_path: Path, name: str) -> None:
+    store = copy_store(name, tmp_path)
     assert later(store, 1, 1000) > 2
     assert delay_levels(open_store(store)) == parse_delay_levels(TEXT)
     assert found(open_store(store)) == {}
 
 
-def test_a_completed_schedule_queue_has_the_store_s_own_delays(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_a_completed_schedule_queue_has_the_store_s_own_delays(store: Path) -> None:
     units = later(store, 1, 1000)
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "0" / f"{0:020d}"
     before = path.read_bytes()
@@ -56,15 +56,13 @@ def test_a_completed_schedule_queue_has_the_store_s_own_delays(store_copy: Copy)
 
 
 @pytest.mark.parametrize(("by", "units"), [(1001, slice(3, 4)), (1001, slice(None)), (-3000, slice(None))])
-def test_what_no_setting_explains_stays_wrong(store_copy: Copy, by: int, units: slice) -> None:
-    store = store_copy("4.9.7-clean")
+def test_what_no_setting_explains_stays_wrong(store: Path, by: int, units: slice) -> None:
     later(store, 1, by, units)
     assert delay_levels(open_store(store)) == DEFAULT_DELAY_LEVELS
     assert "CQ-WRONG-TAG" in found(open_store(store))
 
 
-def test_a_given_setting_applies_to_new_units(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_a_given_setting_applies_to_new_units(store: Path) -> None:
     count = later(store, 1, 1000)
     conf = BrokerConfig({"messageDelayLevel": TEXT.replace("2s", "7s", 1)})
     levels = delay_levels(open_store(store, conf))
@@ -79,8 +77,7 @@ def test_a_given_setting_applies_to_new_units(store_copy: Copy) -> None:
     assert found(open_store(store, conf)) == {"CQ-WRONG-TAG": 1}
 
 
-def test_units_of_a_setting_that_was_changed_are_right_as_they_are(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_units_of_a_setting_that_was_changed_are_right_as_they_are(store: Path) -> None:
     times = stored(store, 1)
     half = len(times) // 2
     later(store, 1, 4000, slice(0, half))
@@ -96,9 +93,8 @@ def test_units_of_a_setting_that_was_changed_are_right_as_they_are(store_copy: C
 
 
 @pytest.mark.parametrize("units", [slice(3, 4), slice(0, 2), slice(-1, None)])
-def test_a_few_units_of_another_setting_are_not_rewritten(store_copy: Copy, units: slice) -> None:
+def test_a_few_units_of_another_setting_are_not_rewritten(store: Path, units: slice) -> None:
     """There are too few to infer the setting, but a broker uses their due times."""
-    store = store_copy("4.9.7-clean")
     later(store, 1, 4000, units)
     assert found(open_store(store)) == {}
     path = schedule(store, 1)
@@ -110,8 +106,7 @@ def test_a_few_units_of_another_setting_are_not_rewritten(store_copy: Copy, unit
     assert found(open_store(store, conf)) == {}
 
 
-def test_a_rebuild_gives_units_the_time_that_they_had(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_a_rebuild_gives_units_the_time_that_they_had(store: Path) -> None:
     count = len(stored(store, 1))
     later(store, 1, 4000, slice(0, count // 2))
     before = schedule(store, 1).read_bytes()
@@ -121,8 +116,7 @@ def test_a_rebuild_gives_units_the_time_that_they_had(store_copy: Copy) -> None:
     assert schedule(store, 1).read_bytes() == before
 
 
-def test_learned_delay_levels_are_reported_if_they_are_not_the_default(store_copy: Copy) -> None:
-    store = store_copy("4.9.7-clean")
+def test_learned_delay_levels_are_reported_if_they_are_not_the_default(store: Path) -> None:
     assert not delays.note(open_store(store))
     later(store, 1, 1000)
     assert "is not the default" in delays.note(open_store(store))
@@ -131,8 +125,7 @@ def test_learned_delay_levels_are_reported_if_they_are_not_the_default(store_cop
 
 
 @pytest.mark.parametrize("first", [0, 3])
-def test_a_short_change_in_a_long_queue_is_found_to_the_unit(store_copy: Copy, first: int) -> None:
-    store = store_copy("4.9.7-clean")
+def test_a_short_change_in_a_long_queue_is_found_to_the_unit(store: Path, first: int) -> None:
     count = len(stored(store, 1))
     later(store, 1, 4000, slice(first, first + 3))
     times = stored(store, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,16 +13,15 @@ from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from tests.seeds import fresh
+from tests.stores import copy_store
 
 UNITS = 100
 """In a queue file of these stores."""
 
 
 @pytest.mark.parametrize("without", [(), (0,), (1,), (2,)])
-def test_reading_ahead_gives_the_same_units(
-    without: tuple[int, ...], store_copy: Callable[[str], Path], tmp_path: Path
-) -> None:
-    store = store_copy("5.4.0-killed")
+def test_reading_ahead_gives_the_same_units(without: tuple[int, ...], tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
     queue = store / "consumequeue" / "Order_11" / "0"
     units = b"".join(path.read_bytes() for path in sorted(queue.iterdir()))
     for number in range(4):  # four files of 2,000 bytes
@@ -39,8 +37,8 @@ def test_reading_ahead_gives_the_same_units(
         assert ahead.read("Order_11", 0, first, count).tobytes() == expected.tobytes(), (first, count)
 
 
-def test_a_page_of_units_is_read_once(store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    reader = UnitFiles(open_store(store_copy("5.4.0-clean")), ahead=True)
+def test_a_page_of_units_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = UnitFiles(open_store(copy_store("5.4.0-clean", tmp_path)), ahead=True)
     reads = 0
     pread = MappedFileQueue.pread
 
@@ -56,7 +54,7 @@ def test_a_page_of_units_is_read_once(store_copy: Callable[[str], Path], monkeyp
 
 
 def test_units_that_the_pass_over_the_log_read_are_not_kept_after_it(
-    store_copy: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, kept = 0, list[UnitFiles]()
     init = UnitFiles.__init__
@@ -73,5 +71,5 @@ def test_units_that_the_pass_over_the_log_read_are_not_kept_after_it(
 
     monkeypatch.setattr(UnitFiles, "__init__", counted)
     monkeypatch.setattr("rmqstore.checks.queues.consumequeue.check_consume_queues", check)
-    verify(open_store(store_copy("5.4.0-clean")), VerifyOptions(jobs=1))
+    verify(open_store(copy_store("5.4.0-clean", tmp_path)), VerifyOptions(jobs=1))
     assert (made, kept) == (1, [])

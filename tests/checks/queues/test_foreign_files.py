@@ -56,8 +56,7 @@ def test_a_log_of_another_broker_with_records_of_the_same_sizes_is_not_mended(tm
     assert len(plan.decisions) == 1
 
 
-def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_file_of_another_log_stops_every_repair(store: Path, tmp_path: Path) -> None:
     name = "00000000000000262144"
     shutil.copyfile(copy_store("5.1.4-clean", tmp_path / "other") / "commitlog" / name, store / "commitlog" / name)
     verified, plan = planned(store)
@@ -75,9 +74,10 @@ def test_a_file_of_another_log_stops_every_repair(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("queues", [True, False])
-def test_the_own_last_file_after_one_of_another_log_is_not_a_stale_tail(tmp_path: Path, queues: bool) -> None:
+def test_the_own_last_file_after_one_of_another_log_is_not_a_stale_tail(
+    store: Path, tmp_path: Path, queues: bool
+) -> None:
     """It is older and repeats queue offsets, but a truncation leaves no whole file after the end of the log."""
-    store = copy_store("5.4.0-clean", tmp_path)
     name = "00000000000000393216"
     shutil.copyfile(copy_store("5.4.0-killed", tmp_path / "other") / "commitlog" / name, store / "commitlog" / name)
     if not queues:

@@ -24,7 +24,7 @@ from tests.stores import copy_store, meta, unpack, write_broker_conf
 from tests.untouched import assert_untouched
 
 need_rocksdict()
-NAME = "5.4.0-rocksdb"
+STORE = "5.4.0-rocksdb"
 TOPIC, QUEUE, UNITS = "Order_11", 1, 19
 LABEL = f"{TOPIC}/{QUEUE}"
 
@@ -34,7 +34,7 @@ def look(store: Path, **options: int) -> Report:
 
 
 def changed(tmp_path: Path, change: Callable[[Rows], None]) -> Report:
-    store = copy_store(NAME, tmp_path)
+    store = copy_store(STORE, tmp_path)
     with changing(store) as rows:
         change(rows)
     return look(store)
@@ -47,7 +47,7 @@ def only(report: Report) -> Finding:
 
 
 def test_every_message_of_a_real_store_has_its_row() -> None:
-    report = look(unpack(NAME))
+    report = look(unpack(STORE))
     assert (report.exit_code, dict(report.findings.counts), report.unchecked) == (0, {}, [])
     assert report.commitlog is not None
     assert report.commitlog["messages"] == 292
@@ -55,14 +55,15 @@ def test_every_message_of_a_real_store_has_its_row() -> None:
 
 
 def test_queues_have_the_bounds_that_the_broker_reports() -> None:
-    told = {name: (q.min, q.max) for name, q in meta(NAME).oracle_load.queues.items()}
-    states = look(unpack(NAME)).queues
+    told = {name: (q.min, q.max) for name, q in meta(STORE).oracle_load.queues.items()}
+    states = look(unpack(STORE)).queues
     assert {name: (q.min, q.max) for name, q in states.items()} == told
     assert all(q.max == q.expected_max for q in states.values())
 
 
-def test_reading_changes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_reading_changes_nothing_and_leaves_nothing(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     room = tmp_path / "room"
     room.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(room))
@@ -71,8 +72,7 @@ def test_reading_changes_nothing_and_leaves_nothing(tmp_path: Path, monkeypatch:
     assert list(room.iterdir()) == []
 
 
-def test_workers_find_the_same_as_one_process(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_workers_find_the_same_as_one_process(store: Path) -> None:
     with changing(store) as rows:
         rows.drop(TOPIC, QUEUE, 5)
         rows.put(TOPIC, 0, 3, tags_code=1)
@@ -170,8 +170,7 @@ def test_a_queue_without_rows_is_missing(tmp_path: Path) -> None:
     assert (report.queues[LABEL].max, report.queues[LABEL].expected_max) == (0, UNITS)
 
 
-def test_a_topic_that_the_configuration_does_not_know_was_deleted(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_topic_that_the_configuration_does_not_know_was_deleted(store: Path) -> None:
     with changing(store) as rows:
         _without_queue(rows)
     with opened_rows(store / "config" / "topics") as database:
@@ -248,8 +247,7 @@ def test_invalid_keys_are_noted(tmp_path: Path) -> None:
     )
 
 
-def test_a_consumer_ahead_of_its_queue_is_reported(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_consumer_ahead_of_its_queue_is_reported(store: Path) -> None:
     with opened_rows(store / "config" / "consumerOffsets") as database:
         database.get_column_family("default")[b"Order_11@CG_part_11"] = b'{"offsetTable":{"0":13,"1":1000}}'
     finding = only(look(store))
@@ -257,8 +255,7 @@ def test_a_consumer_ahead_of_its_queue_is_reported(tmp_path: Path) -> None:
     assert (finding.facts["offset"], finding.facts["max"]) == (1000, UNITS)
 
 
-def test_configuration_that_is_not_json_is_not_taken_for_clean(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_configuration_that_is_not_json_is_not_taken_for_clean(store: Path) -> None:
     with opened_rows(store / "config" / "topics") as database:
         database.get_column_family("default")[b"Order_11"] = b'{"perm":'
     report = look(store)
@@ -268,7 +265,7 @@ def test_configuration_that_is_not_json_is_not_taken_for_clean(tmp_path: Path) -
 
 def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     without_extra(monkeypatch)
-    report = look(unpack(NAME))
+    report = look(unpack(STORE))
     assert (report.exit_code, report.queues, dict(report.findings.counts)) == (4, {}, {})
     assert [text.partition(":")[0] for text in sorted(report.unchecked)] == [
         "config/consumerOffsets/",
@@ -279,8 +276,7 @@ def test_without_the_extra_everything_in_rocksdb_is_unchecked(monkeypatch: pytes
     assert "rocksdict>=0.3.24" in " ".join(report.unchecked)
 
 
-def test_a_damaged_block_is_one_finding_and_no_missing_units(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_damaged_block_is_one_finding_and_no_missing_units(store: Path) -> None:
     table = max((store / "consumequeue").glob("*.sst"), key=lambda p: p.stat().st_size)
     raw = bytearray(table.read_bytes())
     raw[100] ^= 0xFF
@@ -293,9 +289,9 @@ def test_a_damaged_block_is_one_finding_and_no_missing_units(tmp_path: Path) -> 
 
 
 _DAMAGED = sorted(
-    p.relative_to(unpack(NAME)).as_posix()
+    p.relative_to(unpack(STORE)).as_posix()
     for pattern in ("consumequeue/*", "config/topics/*", "config/consumerOffsets/*")
-    for p in unpack(NAME).glob(pattern)
+    for p in unpack(STORE).glob(pattern)
     if p.is_file() and p.name not in ("LOCK", "IDENTITY") and not p.name.startswith("OPTIONS")
 )
 
@@ -304,8 +300,7 @@ _DAMAGED = sorted(
 @pytest.mark.quick_rows(9)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("name", _DAMAGED)
-def test_any_damage_of_a_database_is_reported(tmp_path: Path, name: str, seed: int) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_any_damage_of_a_database_is_reported(store: Path, tmp_path: Path, name: str, seed: int) -> None:
     path, chance = store / name, random.Random(f"{name} {fresh(seed)}")
     raw = bytearray(path.read_bytes())
     if seed == 0:
@@ -326,8 +321,7 @@ def test_any_damage_of_a_database_is_reported(tmp_path: Path, name: str, seed: i
     assert str(tmp_path) not in " ".join(report.unchecked)
 
 
-def test_a_database_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_database_that_is_a_pipe_is_not_waited_for(store: Path) -> None:
     table = max((store / "consumequeue").glob("*.sst"))
     table.unlink()
     os.mkfifo(table)
@@ -340,12 +334,12 @@ def test_a_database_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
 def test_the_command_that_cures_it_is_named(tmp_path: Path) -> None:
     report = changed(tmp_path, lambda rows: rows.drop(TOPIC, QUEUE, 5))
     finding = report.to_json()["findings"][0]
-    command = f"rmqstore recover {tmp_path / NAME}"
+    command = f"rmqstore recover {tmp_path / STORE}"
     assert (finding["code"], finding["remedy"], finding["next"]) == ("CQ-MISSING-UNIT", "recover", command)
 
 
 def test_a_database_without_its_store_is_not_taken_for_clean() -> None:
-    report = look(unpack(NAME) / "consumequeue")
+    report = look(unpack(STORE) / "consumequeue")
     assert (report.exit_code, report.unchecked) == (
         4,
         [

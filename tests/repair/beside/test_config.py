@@ -41,9 +41,8 @@ def test_offsets_are_reduced_in_a_store_without_topics(name: str, tmp_path: Path
     assert content(store) == before
 
 
-def test_delay_offsets_from_the_bak_end_with_their_queue(tmp_path: Path) -> None:
+def test_delay_offsets_from_the_bak_end_with_their_queue(store: Path) -> None:
     """The log has lost its end, and delayOffset.json is broken: its .bak has offsets of delayed messages lost."""
-    store = copy_store("5.4.0-clean", tmp_path)
     last = max(row.offset for row in rows(store) if row.slot[0] == "SCHEDULE_TOPIC_XXXX")
     for path in (store / "commitlog").iterdir():
         if int(path.name) > last // 65536 * 65536 - 1:

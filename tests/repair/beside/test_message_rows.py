@@ -34,6 +34,8 @@ from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
 from tests.stores import copy_store
 
+STORE = "5.4.0-trans-rocksdb"
+
 need_rocksdict()
 TIMER = "5.4.0-timer-rocksdb-pending"
 ON = {"timerRocksDBEnable": "true", "transRocksDBEnable": "true"}
@@ -83,8 +85,7 @@ def test_a_shorter_log_takes_the_rows_of_its_lost_messages_along(settings: dict[
     require_sound(store)
 
 
-def test_the_row_of_a_message_that_becomes_a_filler_goes(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+def test_the_row_of_a_message_that_becomes_a_filler_goes(store: Path) -> None:
     [half] = [row for row in rows(store) if row.offset == 1857]
     damage.garble(half.path, half.at, half.size)
     plan = plan_of(store)
@@ -95,8 +96,7 @@ def test_the_row_of_a_message_that_becomes_a_filler_goes(tmp_path: Path) -> None
     require_sound(store)
 
 
-def test_a_repair_that_touches_no_row_leaves_the_database(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+def test_a_repair_that_touches_no_row_leaves_the_database(store: Path) -> None:
     other = [row for row in rows(store) if row.message.topic == b"Order_11"][-2]
     damage.garble(other.path, other.at, other.size)
     plan = plan_of(store)
@@ -104,8 +104,7 @@ def test_a_repair_that_touches_no_row_leaves_the_database(tmp_path: Path) -> Non
     assert not any("rocksdbstore" in step.path for step in plan.steps)
 
 
-def test_an_end_that_was_already_missing_is_corrected_too(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+def test_an_end_that_was_already_missing_is_corrected_too(store: Path) -> None:
     for name in ("consumequeue", "index", "checkpoint"):
         shutil.rmtree(path) if (path := store / name).is_dir() else path.unlink()
     first, *later = sorted((store / "commitlog").iterdir())
@@ -179,10 +178,7 @@ def test_index_entries_of_dledger_messages(tmp_path: Path) -> None:
     require_sound(store)
 
 
-def test_without_the_library_rows_of_half_messages_are_not_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+def test_without_the_library_rows_of_half_messages_are_not_made(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(store / "rocksdbstore")
     without_extra(monkeypatch)
     plan = plan_of(store)
@@ -190,8 +186,7 @@ def test_without_the_library_rows_of_half_messages_are_not_made(
     assert any("rocksdbstore/ is not written" in note for note in plan.notes)
 
 
-def test_rows_of_open_half_messages_are_made_again(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+def test_rows_of_open_half_messages_are_made_again(store: Path) -> None:
     before = {key for keys, _ in found(store).rows(TRANS_FAMILY) for key in keys}
     shutil.rmtree(store / "rocksdbstore")
     apply(plan_of(store))

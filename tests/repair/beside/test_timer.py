@@ -14,7 +14,8 @@ from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.command import run_json
 from tests.planning import look
-from tests.stores import copy_store
+
+STORE = "5.4.0-formats"
 
 LOG = "00000000000000000000"
 
@@ -30,8 +31,7 @@ def _units(store: Path) -> Any:
     return units[units["size"] == 52]
 
 
-def test_wheel_follows_a_log_whose_last_file_is_gone(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-formats", tmp_path)
+def test_wheel_follows_a_log_whose_last_file_is_gone(store: Path) -> None:
     before, units = _wheel(store), _units(store)
     (store / "commitlog" / "00000000000000393216").unlink()
     verdict = run_json("verify", str(store), exit_code=1)["verdict"]
@@ -53,8 +53,7 @@ def test_wheel_follows_a_log_whose_last_file_is_gone(tmp_path: Path) -> None:
         assert (after["first_pos"][index], after["last_pos"][index]) == (52 * mine[0], 52 * mine[-1])
 
 
-def test_slot_without_a_unit_left_is_emptied(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-formats", tmp_path)
+def test_slot_without_a_unit_left_is_emptied(store: Path) -> None:
     units = _units(store)
     due = units["write_time"] + units["delayed_time"].astype(np.int64)
     last = len(units) - 1
@@ -79,8 +78,7 @@ def _reasons(store: Path) -> list[str]:
     return [step["why"] for step in steps]
 
 
-def test_the_plan_names_what_changes_in_timercheck(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-formats", tmp_path)
+def test_the_plan_names_what_changes_in_timercheck(store: Path) -> None:
     check = store / "config" / "timercheck"
     sound = check.read_bytes()
     check.write_bytes(sound[:1] + b"\x40" + sound[2:])
@@ -93,9 +91,8 @@ def test_the_plan_names_what_changes_in_timercheck(tmp_path: Path) -> None:
     assert _reasons(store)[0] == "wrong length"
 
 
-def test_the_timer_is_repaired_on_request_alone(tmp_path: Path) -> None:
+def test_the_timer_is_repaired_on_request_alone(store: Path) -> None:
     """The first unit is damaged: nothing of the timer log is left, but brokers need its first file."""
-    store = copy_store("5.4.0-formats", tmp_path)
     damage.flip(store / "timerlog" / LOG, 3, 0)
     opened, verified = look(store)
     assert "TM-LOG" in verified.report.findings.counts

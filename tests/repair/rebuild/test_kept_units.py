@@ -116,8 +116,7 @@ def test_what_has_its_units_is_dispatched_in_vain(name: str, tmp_path: Path, mon
             assert short.report.verdict == long.report.verdict
 
 
-def test_a_damaged_log_is_read_again_where_a_plan_changes_it(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_damaged_log_is_read_again_where_a_plan_changes_it(store: Path) -> None:
     conf = write_broker_conf("5.4.0-clean", store)
     path, at = locate_record(store / "commitlog", "record 200 body")
     damage.flip(path, at)
@@ -129,8 +128,7 @@ def test_a_damaged_log_is_read_again_where_a_plan_changes_it(tmp_path: Path) -> 
     assert kept.report.to_json()["broker"] == plain.report.to_json()["broker"]
 
 
-def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_forecast_of_a_sound_store_does_not_read_the_log(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (store / "abort").touch()
     (store / "checkpoint").write_bytes(bytes(4096))
     monkeypatch.setattr("rmqstore.brokers.log_files.scan_file", None)
@@ -140,8 +138,7 @@ def test_the_forecast_of_a_sound_store_does_not_read_the_log(tmp_path: Path, mon
     assert report.broker["commitlog_stop"] == 479958
 
 
-def test_the_forecast_uses_the_kept_units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_forecast_uses_the_kept_units(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(store / "consumequeue")
     kept = looked_at(store, None, KeptUnits())
     assert kept.legacy is not None

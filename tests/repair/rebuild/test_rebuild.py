@@ -63,8 +63,7 @@ def test_index_files_are_byte_for_byte_the_brokers(name: str, tmp_path: Path) ->
     assert file_bytes(store, "index") == before
 
 
-def test_an_index_that_is_gone_is_made_with_the_configured_sizes(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_an_index_that_is_gone_is_made_with_the_configured_sizes(store: Path) -> None:
     conf = write_broker_conf("5.4.0-clean", store)
     before = sorted(file_bytes(store, "index").values())
     shutil.rmtree(store / "index")
@@ -117,14 +116,12 @@ def test_a_second_look_in_one_process_sees_what_was_rebuilt(tmp_path: Path) -> N
     assert run_json(*words, exit_code=0)["remaining"] == {"counts": {}}
 
 
-def test_a_sound_store_has_nothing_to_rebuild(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_sound_store_has_nothing_to_rebuild(store: Path) -> None:
     assert rebuild_of(store, "cq").empty
     assert rebuild_of(store, "checkpoint").empty
 
 
-def test_only_the_units_that_differ_are_written(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_only_the_units_that_differ_are_written(store: Path) -> None:
     queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
     damage.flip(queue, 7 * 20 + 15)
     damage.flip(queue, 30 * 20 + 9)
@@ -132,8 +129,7 @@ def test_only_the_units_that_differ_are_written(tmp_path: Path) -> None:
     assert [(s["at"], s["length"]) for s in plan.summaries()] == [(7 * 20, 20), (30 * 20, 20)]
 
 
-def test_one_topic_or_queue_at_a_time(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_one_topic_or_queue_at_a_time(store: Path) -> None:
     for queue_id in (0, 1):
         damage.zero(store / "consumequeue" / "Order_11" / str(queue_id) / "00000000000000000000", 400, 20)
         damage.zero(store / "consumequeue" / "Pay_11_Topic" / str(queue_id) / "00000000000000000000", 400, 20)
@@ -148,8 +144,7 @@ def test_one_topic_or_queue_at_a_time(tmp_path: Path) -> None:
     assert paths(rebuild_of(store, "cq", queue_ids=frozenset([0]))) == ids
 
 
-def test_a_deleted_topic_comes_back_only_by_name(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_deleted_topic_comes_back_only_by_name(store: Path) -> None:
     topics = store / "config" / "topics.json"
     topics.write_text(topics.read_text().replace("Order_11", "Order_99"))
     shutil.rmtree(store / "consumequeue" / "Order_11")
@@ -157,8 +152,7 @@ def test_a_deleted_topic_comes_back_only_by_name(tmp_path: Path) -> None:
     assert not rebuild_of(store, "cq", topics=frozenset(["Order_11"])).empty
 
 
-def test_a_queue_whose_head_has_expired_begins_with_pre_blanks(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_queue_whose_head_has_expired_begins_with_pre_blanks(store: Path) -> None:
     folder = store / "consumequeue" / "Order_11" / "0"
     before = (folder / "00000000000000000000").read_bytes()
     for n in (0, 1, 2):
@@ -182,9 +176,8 @@ def test_a_log_without_queue_offsets_needs_a_decision(tmp_path: Path) -> None:
         assert [decision for decision in plan.decisions if decision.startswith(text)]
 
 
-def test_rebuilt_queues_end_with_the_log_as_it_is(tmp_path: Path) -> None:
+def test_rebuilt_queues_end_with_the_log_as_it_is(store: Path) -> None:
     """`recover` would mend the last message, but `rebuild` leaves the log alone, and a broker truncates it there."""
-    store = copy_store("5.4.0-clean", tmp_path)
     last = rows(store)[-1]
     damage.flip(last.path, last.at + HEAD.at("body_crc"))
     topic, queue_id, number = last.slot
@@ -196,8 +189,7 @@ def test_rebuilt_queues_end_with_the_log_as_it_is(tmp_path: Path) -> None:
     assert queue.read_bytes() == before[:at] + bytes(len(before) - at)
 
 
-def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(store: Path) -> None:
     (store / "checkpoint").unlink()
     apply(rebuild_of(store, "checkpoint"))
     made = parse_checkpoint((store / "checkpoint").read_bytes())
@@ -205,8 +197,7 @@ def test_a_missing_checkpoint_is_created_with_the_last_time_of_the_log(tmp_path:
     assert made.index_msg_timestamp == 0
 
 
-def test_what_cannot_be_rebuilt_is_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_what_cannot_be_rebuilt_is_refused(store: Path) -> None:
     with pytest.raises(Refused):
         rebuild_of(store, "dledger-index")
     with pytest.raises(UsageError):
@@ -262,9 +253,8 @@ def test_the_first_record_of_a_queue_offset_counts() -> None:
     assert units.ranges() == [(5, 6)]
 
 
-def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_is_damaged(tmp_path: Path) -> None:
+def test_a_topic_that_was_created_again_keeps_its_units_where_its_first_message_is_damaged(store: Path) -> None:
     """The log does not show that the queue restarted at 0, and contains two messages for each queue offset."""
-    store = copy_store("5.4.0-clean", tmp_path)
     mine = [row for row in rows(store) if (row.message.topic, row.message.queue_id) == (b"Order_11", 0)]
     new = mine[len(mine) // 2 :]
     for number, row in enumerate(new):

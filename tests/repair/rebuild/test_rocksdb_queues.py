@@ -21,9 +21,9 @@ from tests.planning import opened, plan_of, rebuild_of, report_of
 from tests.repair.trees import CountingDisk, failing_at, killed_at
 from tests.rocksdb_rows import (
     MESSAGES,
-    NAME,
     NEWER,
     SETTINGS,
+    STORE,
     changing,
     need_rocksdict,
     newer_tables,
@@ -54,9 +54,8 @@ def break_rows(store: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["no manifest", "nothing at all", "one row"])
-def test_all_that_the_broker_wrote_comes_back(how: str, tmp_path: Path) -> None:
+def test_all_that_the_broker_wrote_comes_back(how: str, store: Path) -> None:
     """Tags codes, delivery times, store times, ends of queues and the dispatched offset are the broker's."""
-    store = copy_store(NAME, tmp_path)
     if how == "no manifest":
         next((store / "consumequeue").glob("MANIFEST-*")).unlink()
     elif how == "nothing at all":
@@ -65,7 +64,7 @@ def test_all_that_the_broker_wrote_comes_back(how: str, tmp_path: Path) -> None:
         break_rows(store)
     apply(rebuild_of(store, "cq", SETTINGS))
     assert len(all_rows(store)[0]) == MESSAGES
-    assert all_rows(store) == all_rows(unpack(NAME))
+    assert all_rows(store) == all_rows(unpack(STORE))
 
 
 def test_an_inner_batch_has_one_row(tmp_path: Path) -> None:
@@ -91,13 +90,12 @@ def test_an_inner_batch_has_one_row(tmp_path: Path) -> None:
 
 
 def test_a_sound_database_is_left_alone() -> None:
-    with assert_untouched(unpack(NAME)):
-        assert rebuild_of(unpack(NAME), "cq", SETTINGS).empty
-        assert plan_of(unpack(NAME), SETTINGS).empty
+    with assert_untouched(unpack(STORE)):
+        assert rebuild_of(unpack(STORE), "cq", SETTINGS).empty
+        assert plan_of(unpack(STORE), SETTINGS).empty
 
 
-def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(store: Path) -> None:
     before = all_rows(store)[1]
     for path in sorted((store / "commitlog").iterdir())[:-1]:
         path.unlink()
@@ -111,8 +109,7 @@ def test_rows_of_expired_messages_are_removed_and_the_ends_of_their_queues_stay(
     assert report_of(store, SETTINGS).exit_code == 0
 
 
-def test_a_queue_that_loses_all_its_messages_begins_again_at_0(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_queue_that_loses_all_its_messages_begins_again_at_0(store: Path) -> None:
     for path in sorted((store / "commitlog").iterdir())[1:]:
         path.unlink()
     apply(plan_of(store, SETTINGS))
@@ -121,8 +118,7 @@ def test_a_queue_that_loses_all_its_messages_begins_again_at_0(tmp_path: Path) -
     assert ("%DLQ%CG_dlq_11", 0) not in ends
 
 
-def test_the_same_plan_has_the_same_digest_in_a_file_too(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_the_same_plan_has_the_same_digest_in_a_file_too(store: Path) -> None:
     break_rows(store)
     plan, again = plan_of(store, SETTINGS), plan_of(store, SETTINGS)
     assert plan.digest == again.digest
@@ -130,11 +126,10 @@ def test_the_same_plan_has_the_same_digest_in_a_file_too(tmp_path: Path) -> None
     assert saved.digest == plan.digest
     assert plan_from_json(plan.to_json()).digest == plan.digest
     apply(saved)
-    assert all_rows(store) == all_rows(unpack(NAME))
+    assert all_rows(store) == all_rows(unpack(STORE))
 
 
-def test_a_saved_plan_whose_bytes_were_changed_is_refused(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_saved_plan_whose_bytes_were_changed_is_refused(store: Path) -> None:
     break_rows(store)
     text = "".join(plan_of(store, SETTINGS).iter_json())
     at = text.index('"base64": "') + 200
@@ -143,8 +138,7 @@ def test_a_saved_plan_whose_bytes_were_changed_is_refused(tmp_path: Path) -> Non
         plan_from_json(text[:at] + other + text[at + 1 :])
 
 
-def test_at_no_moment_can_half_a_database_be_opened(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_at_no_moment_can_half_a_database_be_opened(store: Path) -> None:
     break_rows(store)
     damage.overwrite(store / "consumequeue" / "CURRENT", 0, b"MANIFEST-000005")
     shutil.move(next((store / "consumequeue").glob("MANIFEST-*")), store / "consumequeue" / "MANIFEST-000005")
@@ -168,8 +162,7 @@ def test_at_no_moment_can_half_a_database_be_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["error", "kill"])
-def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, store: Path, tmp_path: Path) -> None:
     break_rows(store)
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
@@ -210,8 +203,7 @@ def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, tmp_path: Pa
     assert "resumed" in states
 
 
-def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_without_the_extra_the_refusal_names_it(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, at = locate_record(store / "commitlog", "record 100 body")
     damage.flip(path, at + 1, 3)
     without_extra(monkeypatch)
@@ -223,8 +215,7 @@ def test_without_the_extra_the_refusal_names_it(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("newer", NEWER)
-def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None], tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None], store: Path) -> None:
     newer(store / "consumequeue")
     report = report_of(store)
     assert (report.exit_code, dict(report.findings.counts)) == (1, {"CQ-ROCKSDB-FORMAT": 1})
@@ -240,17 +231,15 @@ def test_a_newer_format_is_refused_with_that_reason(newer: Callable[[Path], None
         plan_of(store, SETTINGS)
 
 
-def test_a_removed_database_is_rebuilt_as_the_refusal_advises(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_a_removed_database_is_rebuilt_as_the_refusal_advises(store: Path, tmp_path: Path) -> None:
     newer_tables(store / "consumequeue")
     for path in (store / "consumequeue").iterdir():
         path.rename(tmp_path / path.name)
     assert apply(plan_of(store, SETTINGS)).journal is not None
-    assert all_rows(store) == all_rows(unpack(NAME))
+    assert all_rows(store) == all_rows(unpack(STORE))
 
 
-def test_rows_to_be_copied_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
-    store = copy_store(NAME, tmp_path)
+def test_rows_to_be_copied_that_cannot_be_read_are_refused(store: Path) -> None:
     damage.garble(max((store / "consumequeue").glob("*.sst"), key=lambda p: p.stat().st_size), 200, 4000)
     with pytest.raises(Refused, match="leave out --topic"):
         try:

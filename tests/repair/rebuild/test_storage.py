@@ -150,8 +150,7 @@ def test_a_queue_without_a_message_in_the_log_keeps_its_end(name: str, tmp_path:
     assert {label: now[label] for label in was.keys() - empty} == {label: was[label] for label in was.keys() - empty}
 
 
-def test_broker_conf_is_named_and_nothing_is_written_without_apply(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_broker_conf_is_named_and_nothing_is_written_without_apply(store: Path) -> None:
     before = snapshot(store)
     result = run("rebuild", str(store), "cq", "--storage", "rocksdb")
     assert result.exit_code == 1
@@ -202,14 +201,12 @@ def test_what_cannot_be_converted_is_refused_with_the_reason(
     assert snapshot(store) == before
 
 
-def test_a_store_with_problems_is_repaired_first(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_store_with_problems_is_repaired_first(store: Path) -> None:
     (store / "consumequeue" / "Order_11" / "1" / f"{0:020d}").unlink()
     assert "without problems" in refused(store, "rocksdb")
 
 
-def test_only_all_queues_are_converted(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_only_all_queues_are_converted(store: Path) -> None:
     refused(store, "rocksdb", "--topic", "Order_11", code=2)
     assert run("rebuild", str(store), "index", "--storage", "rocksdb").exit_code == 2
 
@@ -222,8 +219,7 @@ def blocked_groups(store: Path) -> Iterable[Any]:
     return table["forbiddenTable"]
 
 
-def test_what_groups_may_not_read_goes_there_and_back(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_what_groups_may_not_read_goes_there_and_back(store: Path) -> None:
     conf = write_broker_conf("5.4.0-clean", store)
     wanted = blocked_groups(store)
     changed(conf, convert(store, "rocksdb", conf, "--apply")["settings"])

@@ -86,8 +86,7 @@ def test_the_end_of_an_outdated_last_file_is_restored_from_a_copy(tmp_path: Path
     assert log_files(store) == before
 
 
-def test_the_beginning_of_a_file_is_a_copy_too(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_beginning_of_a_file_is_a_copy_too(store: Path) -> None:
     path = files_of(store)[1]
     shutil.copy(path, backup(path))
     damage.cut(backup(path), [row for row in rows(store) if row.path == path][9].at + 30)
@@ -165,8 +164,7 @@ def test_while_other_files_have_wrong_names_these_come_first(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("only", ["DIR-STRAY-FILE", "CQ-BEYOND-LOG"])
-def test_a_repair_of_other_problems_uses_no_copy(only: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_repair_of_other_problems_uses_no_copy(only: str, store: Path) -> None:
     path = files_of(store)[1]
     shutil.copy(path, misaligned(path))
     break_log(store, path)
@@ -185,8 +183,7 @@ def test_a_file_of_another_log_is_no_copy(tmp_path: Path) -> None:
     assert plan["loss"]["messages"] == 7
 
 
-def test_lost_names_the_copy(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_lost_names_the_copy(store: Path) -> None:
     path = files_of(store)[1]
     shutil.copy(path, misaligned(path))
     break_log(store, path)

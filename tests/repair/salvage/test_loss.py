@@ -75,8 +75,7 @@ def test_every_message_after_the_new_end_is_counted_by_its_unit(name: str, kind:
     assert "at_least" not in loss
 
 
-def test_units_left_after_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_units_left_after_a_gap_or_out_of_order_are_ghosts_and_no_loss(store: Path) -> None:
     found = rows(store)
     end = found[-1].offset + found[-1].size
     path = store / "consumequeue" / "Order_11" / "0" / f"{0:020}"
@@ -94,8 +93,7 @@ def test_units_left_after_a_gap_or_out_of_order_are_ghosts_and_no_loss(tmp_path:
 
 
 @pytest.mark.parametrize("size", [-300, 90, 65_536, 1 << 30])
-def test_a_unit_that_no_record_after_the_end_can_have_is_no_loss(size: int, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_unit_that_no_record_after_the_end_can_have_is_no_loss(size: int, store: Path) -> None:
     last = rows(store)[-1]
     path = store / "consumequeue" / "Order_11" / "0" / f"{0:020}"
     used = -(-len(path.read_bytes().rstrip(b"\0")) // UNIT.size)
@@ -103,17 +101,15 @@ def test_a_unit_that_no_record_after_the_end_can_have_is_no_loss(size: int, tmp_
     assert recover("5.4.0-clean", store)["queues"] == {}
 
 
-def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(tmp_path: Path) -> None:
+def test_a_unit_that_points_where_no_log_ever_was_is_no_loss(store: Path) -> None:
     """Like after a misdirected write, there are other bytes in place of a queue's first unit."""
-    store = copy_store("5.4.0-clean", tmp_path)
     path = store / "consumequeue" / "SCHEDULE_TOPIC_XXXX" / "17" / f"{0:020}"
     count = len(path.read_bytes().rstrip(b"\0")) // UNIT.size + 1
     damage.overwrite(path, 0, UNIT.build(commitlog_offset=373 << 40, size=17_664) * count)
     assert recover("5.4.0-clean", store)["messages"] == 0
 
 
-def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_units_of_two_lives_are_not_both_counted(store: Path) -> None:
     found = rows(store)
     hit = end_lost(found, "zeros")
     queue = next(row.slot[:2] for row in reversed(found) if row.slot[0] not in {r.slot[0] for r in hit})
@@ -129,8 +125,7 @@ def test_units_of_two_lives_are_not_both_counted(tmp_path: Path) -> None:
     assert any(str(note).endswith("and overlap others: 2 units after the end of the log") for note in notes)
 
 
-def test_a_loss_is_counted_once(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_loss_is_counted_once(store: Path) -> None:
     hit = end_lost(rows(store), "zeros")
     done = run_json("recover", str(store), "--apply", exit_code=0)
     again = run_json("recover", str(store), exit_code=0)

@@ -42,8 +42,7 @@ def test_messages_of_a_missing_file_are_counted_without_queues(name: str, number
     assert _listed(store) == (gone, True)
 
 
-def test_the_list_of_lost_messages_is_complete_if_only_a_log_file_is_missing(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_list_of_lost_messages_is_complete_if_only_a_log_file_is_missing(store: Path) -> None:
     path = sorted((store / "commitlog").iterdir())[3]
     gone = sum(row.path == path for row in rows(store))
     path.unlink()
@@ -95,9 +94,8 @@ def test_garbage_in_the_index_shows_no_lost_message(name: str, tmp_path: Path) -
     assert (loss["messages"], loss.get("at_least")) == (0, None)
 
 
-def test_indexed_messages_are_counted_after_the_last_unit_of_a_queue(tmp_path: Path) -> None:
+def test_indexed_messages_are_counted_after_the_last_unit_of_a_queue(store: Path) -> None:
     """One unit points into the damage; only the index shows that its queue went on."""
-    store = copy_store("5.4.0-clean", tmp_path)
     queue = store / "consumequeue" / "Order_11" / "0"
     own = [row for row in rows(store) if row.slot[:2] == ("Order_11", 0)]
     for row in own[-3:]:
@@ -108,9 +106,8 @@ def test_indexed_messages_are_counted_after_the_last_unit_of_a_queue(tmp_path: P
     assert (loss["messages"], loss["at_least"], loss["queues"]) == (3, True, {"Order_11/0": 1})
 
 
-def test_a_flipped_bit_in_a_topic_makes_no_lost_messages(tmp_path: Path) -> None:
+def test_a_flipped_bit_in_a_topic_makes_no_lost_messages(store: Path) -> None:
     """Its message fills the gap of its real queue; the queue of the wrong name had no messages before it."""
-    store = copy_store("5.4.0-clean", tmp_path)
     found = rows(store)
     files = sorted((store / "commitlog").iterdir())
     gone = sum(row.path == files[1] for row in found)
@@ -127,9 +124,8 @@ def test_a_flipped_bit_in_a_topic_makes_no_lost_messages(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("flushed", [True, False])
-def test_a_log_whose_only_record_is_destroyed(flushed: bool, tmp_path: Path) -> None:
+def test_a_log_whose_only_record_is_destroyed(flushed: bool, store: Path) -> None:
     """The time in the checkpoint proves that the bytes were a message, and not a write that a crash interrupted."""
-    store = copy_store("5.4.0-clean", tmp_path)
     first = rows(store)[0]
     for path in (store / "commitlog").iterdir():
         if path != first.path:

@@ -114,8 +114,7 @@ def test_a_consumed_message_is_given_up_first(tmp_path: Path) -> None:
         assert filler.groups == ()
 
 
-def test_a_brokers_own_message_is_given_up_last(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_brokers_own_message_is_given_up_last(store: Path) -> None:
     found = rows(store)
     before, behind = next(
         (a, b)
@@ -153,8 +152,7 @@ def test_short_damage_before_a_blank_loses_nothing(name: str, tmp_path: Path) ->
     assert not [code for code in log_faults(store) if code.startswith(("CL-", "DL-H", "DL-N"))]
 
 
-def test_two_short_spans_around_one_message_become_one(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_two_short_spans_around_one_message_become_one(store: Path) -> None:
     of_file, _ = in_the_middle(store, 0)
     i = next(
         i
@@ -173,8 +171,7 @@ def test_two_short_spans_around_one_message_become_one(tmp_path: Path) -> None:
     assert [code for code in log_faults(store) if code.startswith("CL-")] == []
 
 
-def test_a_message_that_could_be_mended_is_given_up_before_an_undamaged_one(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_message_that_could_be_mended_is_given_up_before_an_undamaged_one(store: Path) -> None:
     of_file, i = in_the_middle(store, 5)
     mended = of_file[i + 1]
     shrink(of_file[i], 61)

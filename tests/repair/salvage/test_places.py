@@ -60,8 +60,7 @@ def test_damage_across_a_file_end_loses_only_the_last_records(tmp_path: Path) ->
     assert (result.rebuild_queues, log_faults(store)) == (frozenset(), {})
 
 
-def test_damage_at_a_file_start_gets_its_fillers_from_the_first_byte_on(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_damage_at_a_file_start_gets_its_fillers_from_the_first_byte_on(store: Path) -> None:
     found = of_file(store, 4)
     damage.garble(found[0].path, 0, found[1].at + 60)
     result = salvage(store)
@@ -70,8 +69,7 @@ def test_damage_at_a_file_start_gets_its_fillers_from_the_first_byte_on(tmp_path
     assert log_faults(store) == {}
 
 
-def test_short_file_in_the_middle_is_filled_up(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_short_file_in_the_middle_is_filled_up(store: Path) -> None:
     found = of_file(store, 2)
     damage.cut(found[0].path, found[-5].at + 7)
     before = snapshot(store)
@@ -123,8 +121,7 @@ def test_lost_queue_offsets_are_found_by_their_gap_when_the_queues_are_gone(tmp_
     assert all(at == list(range(at[0], at[0] + len(at))) for at in offsets.values())
 
 
-def test_groups_that_have_not_passed_a_filler_are_named(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_groups_that_have_not_passed_a_filler_are_named(store: Path) -> None:
     row = next(row for row in of_file(store, 3) if row.message.topic_text == "Order_11")
     path = store / "config" / "consumerOffset.json"
     table = parse_config_object(path.read_bytes())["offsetTable"]
@@ -185,8 +182,7 @@ def test_a_lost_index_file_gets_the_units_of_the_fillers_at_their_places(tmp_pat
     assert log_faults(store) == {}
 
 
-def test_damage_after_the_last_good_record_is_not_salvaged(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_damage_after_the_last_good_record_is_not_salvaged(store: Path) -> None:
     last = rows(store)[-1]
     damage.garble(last.path, last.at, last.size)
     result = salvage(store)

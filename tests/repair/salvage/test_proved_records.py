@@ -64,8 +64,7 @@ def test_the_unit_stays_and_this_is_reported(name: str, words: tuple[str, ...], 
     assert row.message.properties in data, "recover mends the message"
 
 
-def test_rebuild_makes_the_unit_of_such_a_message_from_its_original_tags(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_rebuild_makes_the_unit_of_such_a_message_from_its_original_tags(store: Path) -> None:
     row = flip_tags(store, 5)
     queue = store / "consumequeue" / row.message.topic_text / str(row.message.queue_id)
     file = next(queue.iterdir())
@@ -76,8 +75,7 @@ def test_rebuild_makes_the_unit_of_such_a_message_from_its_original_tags(tmp_pat
     assert file.read_bytes() == was
 
 
-def test_a_unit_with_one_wrong_bit_is_made_to_fit_its_message(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_unit_with_one_wrong_bit_is_made_to_fit_its_message(store: Path) -> None:
     row = pick(store, _tagged, 5)
     file = next((store / "consumequeue" / row.message.topic_text / str(row.message.queue_id)).iterdir())
     was = file.read_bytes()

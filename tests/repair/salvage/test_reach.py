@@ -77,8 +77,7 @@ def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: st
 
 
 @pytest.mark.parametrize("field", ["size", "magic", "queue_offset", "physical_offset"])
-def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, store: Path) -> None:
     found = rows(store)
     last = found[-1]
     damage.garble(last.path, last.at + HEAD.at(field), 4)

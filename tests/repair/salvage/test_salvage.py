@@ -67,10 +67,7 @@ def test_garbled_body_becomes_one_marked_filler_at_its_queue_offset(version: str
         ("body_length", 1, 7),
     ],
 )
-def test_header_field_that_its_unit_proves_is_mended_without_loss(
-    field: str, byte: int, bit: int, tmp_path: Path
-) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_header_field_that_its_unit_proves_is_mended_without_loss(field: str, byte: int, bit: int, store: Path) -> None:
     row = pick(store, plain, 30)
     damage.flip(row.path, row.at + HEAD.at(field) + byte, bit)
     assert log_faults(store) != {}
@@ -96,8 +93,7 @@ def test_topic_and_topic_length_are_put_back(tmp_path: Path) -> None:
     assert [found[r.offset] for r in (first, second, third)] == [r.message for r in (first, second, third)]
 
 
-def test_property_separator_comes_back_where_names_prove_it(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_property_separator_comes_back_where_names_prove_it(store: Path) -> None:
     row = pick(store, lambda r: plain(r) and b"TAGS\x01" in r.message.properties, 12)
     at = row.stop - len(row.message.properties) + row.message.properties.index(b"TAGS\x01") + 4
     damage.flip(row.path, at, 6)
@@ -108,8 +104,7 @@ def test_property_separator_comes_back_where_names_prove_it(tmp_path: Path) -> N
     assert next(r.message for r in rows(store) if r.offset == row.offset) == row.message
 
 
-def test_property_that_nothing_proves_is_made_readable_and_the_message_stays(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_property_that_nothing_proves_is_made_readable_and_the_message_stays(store: Path) -> None:
     row = pick(store, lambda r: plain(r) and b"UNIQ_KEY\x01" in r.message.properties, 12)
     at = row.stop - len(row.message.properties) + row.message.properties.index(b"UNIQ_KEY\x01") + 12
     damage.flip(row.path, at, 7)
@@ -144,8 +139,7 @@ def test_zeroed_page_loses_exactly_the_messages_that_it_touched(version: str, tm
     assert times == sorted(times)
 
 
-def test_filler_keeps_its_length_to_the_byte(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_filler_keeps_its_length_to_the_byte(store: Path) -> None:
     row = pick(store, plain, 50)
     damage.garble(row.path, row.at, row.size)
     result = salvage(store)
@@ -156,9 +150,8 @@ def test_filler_keeps_its_length_to_the_byte(tmp_path: Path) -> None:
     assert result.spans[0].name == f"{row.offset}.bin"
 
 
-def test_store_time_before_a_pause_of_years_stays(tmp_path: Path) -> None:
+def test_store_time_before_a_pause_of_years_stays(store: Path) -> None:
     """Only PHYSICALOFFSET is damaged; the store times of the next records are two years later."""
-    store = copy_store("5.4.0-clean", tmp_path)
     last = pick(store, plain, 50)
     for row in [row for row in rows(store) if row.offset <= last.offset]:
         for name in ("born_timestamp", "store_timestamp"):

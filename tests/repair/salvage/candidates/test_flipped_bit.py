@@ -188,8 +188,7 @@ def parsed(raw: bytes) -> Any:
     return message
 
 
-def test_flipped_bit_in_the_stored_crc_is_put_right(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_flipped_bit_in_the_stored_crc_is_put_right(store: Path) -> None:
     before = files(store)
     for bit, row in enumerate(chosen(store, 31, 31)):
         damage.flip(row.path, row.at + HEAD.at("body_crc") + 3 - bit // 8, bit % 8)
@@ -212,8 +211,7 @@ def test_two_bits_that_both_explain_the_crc_are_ambiguous() -> None:
         assert found.record == raw
 
 
-def test_compressed_body_that_would_not_decompress_gets_a_filler(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_compressed_body_that_would_not_decompress_gets_a_filler(store: Path) -> None:
     row = pick(store, lambda r: bool(r.message.sys_flag & COMPRESSED) and len(r.message.body) > 200, 4)
     body = bytearray(row.message.body)
     for i in range(4):
@@ -294,8 +292,7 @@ def test_odds_over_1_in_10_000_need_the_option(length: int, accepted: bool) -> N
     assert found.record == raw
 
 
-def test_plan_contains_the_number_of_flips_and_the_odds(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_plan_contains_the_number_of_flips_and_the_odds(store: Path) -> None:
     noise = random.Random(9)
     flips = [flip_one(row, noise) for row in chosen(store, 9, 2)]
     least = 2**31 / (8 * max(len(flip.row.message.body) for flip in flips))
@@ -324,9 +321,8 @@ def test_a_stored_crc_with_more_than_31_bits_names_no_bit(stored: int) -> None:
 
 
 @pytest.mark.parametrize("bits", [(31,), (31, 30), (31, 3)])
-def test_a_damaged_stored_body_crc_is_no_reason_to_fail(bits: tuple[int, ...], tmp_path: Path) -> None:
+def test_a_damaged_stored_body_crc_is_no_reason_to_fail(bits: tuple[int, ...], store: Path) -> None:
     """One wrong bit of the stored CRC is corrected; with more wrong bits, nothing proves the body."""
-    store = copy_store("5.4.0-clean", tmp_path)
     row = pick(store, lambda r: r.slot[0].startswith("Order") and len(r.message.body) > 40)
     for bit in bits:
         damage.flip(row.path, row.at + HEAD.at("body_crc") + 3 - bit // 8, bit % 8)
@@ -369,8 +365,7 @@ def test_wrong_byte_of_a_body_is_mended_with_the_option_only(name: str, accept: 
     assert (files(store) == before) is accept
 
 
-def test_plan_names_bits_and_bytes(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_plan_names_bits_and_bytes(store: Path) -> None:
     bit, byte = [row for row in chosen(store, 9, 8) if 50 < len(row.message.body) < 800][:2]
     damage.flip(bit.path, bit.at + body_at(bit) + 3, 1)
     wrong_byte(byte, body_at(byte) + 3, 0x03)

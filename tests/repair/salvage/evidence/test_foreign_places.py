@@ -9,13 +9,11 @@ from pathlib import Path
 import pytest
 
 from tests.command import run, run_json
-from tests.stores import copy_store
 from tests.untouched import assert_untouched
 
 
 @pytest.mark.parametrize("place", ["consumequeue", "consumequeue/Order_11", "consumequeue/Order_11/0"])
-def test_a_pipe_in_the_place_of_a_directory_is_refused_before_anything_is_written(place: str, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_pipe_in_the_place_of_a_directory_is_refused_before_anything_is_written(place: str, store: Path) -> None:
     shutil.rmtree(store / place)
     os.mkfifo(store / place)
     with assert_untouched(store):
@@ -25,8 +23,7 @@ def test_a_pipe_in_the_place_of_a_directory_is_refused_before_anything_is_writte
     assert "move it away by hand" in result.stderr
 
 
-def test_a_pipe_in_place_of_a_log_file_that_needs_fillers_is_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_pipe_in_place_of_a_log_file_that_needs_fillers_is_refused(store: Path) -> None:
     file = store / "commitlog" / "00000000000000065536"
     file.unlink()
     os.mkfifo(file)
@@ -36,8 +33,7 @@ def test_a_pipe_in_place_of_a_log_file_that_needs_fillers_is_refused(tmp_path: P
     assert f"commitlog/{file.name} is a pipe, a socket or a device" in result.stderr
 
 
-def test_a_link_to_a_disk_that_is_not_mounted_is_refused(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_link_to_a_disk_that_is_not_mounted_is_refused(store: Path, tmp_path: Path) -> None:
     shutil.rmtree(store / "consumequeue")
     (store / "consumequeue").symlink_to(tmp_path / "not mounted")
     result = run("recover", str(store))
@@ -45,8 +41,7 @@ def test_a_link_to_a_disk_that_is_not_mounted_is_refused(tmp_path: Path) -> None
     assert "mount its disk" in result.stderr
 
 
-def test_queue_without_a_unit_in_a_directory_that_is_no_utf_8(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_queue_without_a_unit_in_a_directory_that_is_no_utf_8(store: Path) -> None:
     folder = store / "consumequeue" / os.fsdecode(b"Top\xff\xfeic") / "0"
     folder.mkdir(parents=True)
     (folder / "00000000000000000000").write_bytes(bytes(2000))

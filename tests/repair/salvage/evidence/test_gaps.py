@@ -66,8 +66,7 @@ def test_queue_offset_without_message_gets_a_row_in_a_lost_rocksdb(tmp_path: Pat
     assert (queue.first, queue.behind) == (0, 26)
 
 
-def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(store: Path) -> None:
     row = pick(store, plain, 10)
     topic, queue_id, offset = row.slot
     roll_back(row)
@@ -81,8 +80,7 @@ def test_zeros_in_place_of_a_unit_without_message_end_the_queue_for_a_broker(tmp
     assert log_faults(store) == {"CL-QUEUE-OFFSET-GAP": 1, "CQ-SHIFTED": 1}
 
 
-def test_lost_message_without_room_is_counted_and_needs_confirmation(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_lost_message_without_room_is_counted_and_needs_confirmation(store: Path) -> None:
     row = pick(store, lambda r: plain(r) and r.size < 300, 2)
     folder = store / "consumequeue" / "Squeezed" / "0"  # its message was in the middle of what is now another message
     folder.mkdir(parents=True)

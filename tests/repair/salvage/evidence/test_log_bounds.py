@@ -25,9 +25,8 @@ def test_a_sound_legacy_log_has_no_zeros_at_its_end(name: str, tmp_path: Path) -
     assert run_json("verify", str(store), "-c", str(write_broker_conf(name, store)), exit_code=0)["clean"]
 
 
-def test_units_of_a_missing_file_stay_beside_another_repair_of_their_queue(tmp_path: Path) -> None:
+def test_units_of_a_missing_file_stay_beside_another_repair_of_their_queue(store: Path) -> None:
     """Only these units refer to its messages: fillers that are accepted later get their places from them."""
-    store = copy_store("5.4.0-clean", tmp_path)
     (store / "commitlog" / "00000000000000393216").unlink()
     lost = run_json("recover", str(store), "--role", "single", "--accept-fillers", exit_code=1)["loss"]
     queue = store / "consumequeue" / "Pay_11_Topic" / "0" / "00000000000000000000"

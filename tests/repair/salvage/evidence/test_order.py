@@ -94,8 +94,7 @@ def test_a_queue_offset_is_free_before_the_first_message_after_the_last_and_in_g
 
 
 @pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)
-def test_where_the_log_is_not_changed_the_queue_keeps_its_units(words: tuple[str, ...], tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_where_the_log_is_not_changed_the_queue_keeps_its_units(words: tuple[str, ...], store: Path) -> None:
     for row in of_queue(store)[-2:]:
         damage.flip(row.path, row.at + AT, 3)
     before = {

@@ -70,8 +70,7 @@ def test_a_record_without_any_evidence_is_never_nothing(name: str, tmp_path: Pat
     assert (loss.messages, dict(loss.more)) == (len(min(queues.values(), key=len)), {"at_least": True})
 
 
-def test_zeros_that_become_a_blank_may_have_been_a_message(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_zeros_that_become_a_blank_may_have_been_a_message(store: Path) -> None:
     row = next(row for row, after in pairwise(rows(store)) if after.path != row.path)
     damage.zero(row.path, row.at, row.path.stat().st_size - row.at)
     for name in ("consumequeue", "index", "config"):
@@ -79,8 +78,7 @@ def test_zeros_that_become_a_blank_may_have_been_a_message(tmp_path: Path) -> No
     assert salvage(store).loss.more == {"at_least": True}
 
 
-def test_a_consumer_further_than_an_intact_queue_changes_nothing(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_a_consumer_further_than_an_intact_queue_changes_nothing(store: Path) -> None:
     row = last_of(store, "Order_11")
     damage.garble(row.path, row.at, row.size)
     progress(store, row, row.slot[2] + 3)
@@ -90,8 +88,7 @@ def test_a_consumer_further_than_an_intact_queue_changes_nothing(tmp_path: Path)
 
 
 @pytest.mark.parametrize("gone", [False, True])
-def test_truncation_counts_what_the_damage_held(gone: bool, tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_truncation_counts_what_the_damage_held(gone: bool, store: Path) -> None:
     found = rows(store)
     path = sorted({row.path for row in found})[3]
     hit = [row for row in found if row.path == path][10:20]
@@ -105,8 +102,7 @@ def test_truncation_counts_what_the_damage_held(gone: bool, tmp_path: Path) -> N
     assert loss.get("at_least", False) is False or gone
 
 
-def test_offsets_after_a_damaged_last_record_are_cut_with_it(tmp_path: Path) -> None:
-    store = copy_store("5.4.0-clean", tmp_path)
+def test_offsets_after_a_damaged_last_record_are_cut_with_it(store: Path) -> None:
     last = rows(store)[-1]
     progress(store, last, last.slot[2] + 1)
     damage.garble(last.path, last.at + 88, 4)  # its body: its frame is intact, and nothing follows

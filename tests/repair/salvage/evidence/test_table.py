@@ -41,8 +41,7 @@ def test_sound_store_has_no_evidence_of_damage(tmp_path: Path) -> None:
     assert [row for row in evidence.missed if row.start >= 0] == []
 
 
-def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_unit_that_points_into_damage_proves_slot_and_size(store: Path) -> None:
     row = busy(store)[5]
     damage.garble(row.path, row.at, row.size)
     topic, queue_id, number = row.slot
@@ -56,9 +55,8 @@ def test_unit_that_points_into_damage_proves_slot_and_size(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("number", "points_to"), [(5, 8), (5, 2), (8, 5), (2, 5)])
-def test_unit_out_of_order_proves_nothing(number: int, points_to: int, tmp_path: Path) -> None:
+def test_unit_out_of_order_proves_nothing(number: int, points_to: int, store: Path) -> None:
     """The record at `points_to` is damaged, and the unit of another lost message of its queue points there."""
-    store = copy_store(STORE, tmp_path)
     records = busy(store)
     for lost in (number, points_to):
         damage.garble(records[lost].path, records[lost].at, records[lost].size)
@@ -71,8 +69,7 @@ def test_unit_out_of_order_proves_nothing(number: int, points_to: int, tmp_path:
     assert named == [(topic, queue_id, points_to)]
 
 
-def test_unit_that_repeats_the_one_before_proves_nothing(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_unit_that_repeats_the_one_before_proves_nothing(store: Path) -> None:
     records = busy(store)
     for row in records[5:7]:
         damage.garble(row.path, row.at, row.size)
@@ -83,8 +80,7 @@ def test_unit_that_repeats_the_one_before_proves_nothing(tmp_path: Path) -> None
     assert [one.slot.queue_offset for units in evidence_of(store).units.values() for one in units] == [5]
 
 
-def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(store: Path) -> None:
     row = busy(store)[5]
     damage.garble(row.path, row.at, row.size)
     topic, queue_id, number = row.slot
@@ -96,8 +92,7 @@ def test_unit_with_the_size_of_a_pre_blank_still_names_the_place(tmp_path: Path)
     assert ((filler.topic, filler.queue_id, filler.queue_offset), filler.offset) == (row.slot, row.offset)
 
 
-def test_gap_in_the_queue_offsets_is_between_two_records(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_gap_in_the_queue_offsets_is_between_two_records(store: Path) -> None:
     before, row, behind = busy(store)[4:7]
     damage.garble(row.path, row.at, row.size)
     topic, queue_id, number = row.slot
@@ -110,8 +105,7 @@ def test_gap_in_the_queue_offsets_is_between_two_records(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("wrote", ["unit", "pre_blank"])
-def test_a_queue_without_a_good_message_began_at_0_unless_a_broker_wrote_pre_blanks(wrote: str, tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_a_queue_without_a_good_message_began_at_0_unless_a_broker_wrote_pre_blanks(wrote: str, store: Path) -> None:
     records = busy(store)
     for row in records:
         damage.garble(row.path, row.at, row.size)
@@ -128,8 +122,7 @@ def test_a_queue_without_a_good_message_began_at_0_unless_a_broker_wrote_pre_bla
     assert known.at.keys() == {row.offset for row in records[3:]}
 
 
-def test_consumers_after_the_end_of_a_queue_have_read_lost_messages(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_consumers_after_the_end_of_a_queue_have_read_lost_messages(store: Path) -> None:
     last, row = busy(store)[-2:]
     damage.garble(row.path, row.at, row.size)
     topic, queue_id, number = row.slot
@@ -146,8 +139,7 @@ def test_consumers_after_the_end_of_a_queue_have_read_lost_messages(tmp_path: Pa
     assert [slot for _, _, slot in known.between] == [QueueSlot(*row.slot)]
 
 
-def test_only_the_given_spans_count(tmp_path: Path) -> None:
-    store = copy_store(STORE, tmp_path)
+def test_only_the_given_spans_count(store: Path) -> None:
     one, two = busy(store)[3], busy(store)[7]
     for row in (one, two):
         damage.garble(row.path, row.at, row.size)

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of the journal; test files that repair real stores define their own `store`."""
+"""Fixtures for the tests of the journal."""
 
 from __future__ import annotations
 
