@@ -19,7 +19,7 @@ from tests.backup.growing import GrowingStore, messages_in
 from tests.backup.s3_server import BUCKET, SECRET, s3_server
 from tests.command import run, run_json
 
-pytest.importorskip("pyarrow.fs")
+fs = pytest.importorskip("pyarrow.fs")
 pytestmark = pytest.mark.xdist_group("s3")
 
 
@@ -47,6 +47,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(s3, name, value)
 
 
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the client wait 25 ms before it repeats a request, not up to a second."""
+    monkeypatch.setattr(fs, "AwsStandardS3RetryStrategy", fs.AwsDefaultS3RetryStrategy)
+    monkeypatch.setattr(s3, "_PAUSE", 0.01)
+
+
 def every(step: int, *faults: Fault, seed: int = 1) -> Rule:
     """One in `step` requests has one of the faults, but never two in a row."""
     chance = random.Random(seed)
@@ -64,6 +71,7 @@ def every(step: int, *faults: Fault, seed: int = 1) -> Rule:
     return rule
 
 
+@pytest.mark.usefixtures("short_pauses")
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("fault", [Fault.SLOW, Fault.CUT_ANSWER, Fault.BUSY, Fault.CUT, Fault.LOST])
 def test_requests_are_repeated(fault: Fault, repository: str, proxy: FaultyProxy, tmp_path: Path) -> None:

@@ -39,9 +39,11 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  * as the last line of stdout. It changes the store. The same source is for 4.9.x and 5.x: where their APIs differ, it
  * uses reflection.
  *
- * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [brisk=true] [wait=SECONDS] [badlist=N] [put=N] [keys=FILE] [pull=N]
- *        [clean=ROUNDS] [manual=true] [any MessageStoreConfig setting=value]…</pre>
+ * <pre>Oracle STORE [start=true] [shutdown=true] [list=true] [brisk=true] [wait=SECONDS] [still=SECONDS] [badlist=N] [put=N]
+ *        [keys=FILE] [pull=N] [clean=ROUNDS] [manual=true] [any MessageStoreConfig setting=value]…</pre>
  *
+ * still: a start counts as one that never ends if re-dispatch makes no progress for this time. 35 s are more than the 30 s
+ * for which ConsumeQueue#putMessagePositionInfoWrapper retries a queue that cannot be written.
  * put: appends N messages to topic Order before it reads. keys: runs the queries in a file (Keys.java). pull: reads every
  * queue again like a consumer, N messages per pull (Pulls.java). clean: runs the clean-up services before it reads
  * (CleanUp.java).
@@ -53,12 +55,6 @@ public final class Oracle {
         System.setProperty("tls.server.mode", "disabled"); // otherwise a DLedger node would generate an RSA key, which takes seconds
     }
 
-    /**
-     * A start counts as one that never ends if re-dispatch makes no progress for this time. It is more than the 30 s
-     * for which ConsumeQueue#putMessagePositionInfoWrapper retries a queue that cannot be written.
-     */
-    private static final long STILL_MS = 35000;
-
     private final File root;
     private final Map<String, String> settings = new LinkedHashMap<>();
     private final List<String> unknownSettings = new ArrayList<>();
@@ -67,6 +63,7 @@ public final class Oracle {
     private final boolean list;
     private final boolean brisk;
     private final int wait;
+    private final int still;
     private final int badList;
     private final int put;
     private final String light;
@@ -107,6 +104,7 @@ public final class Oracle {
         list = Boolean.parseBoolean(take("list", "false"));
         brisk = Boolean.parseBoolean(take("brisk", "false"));
         wait = Integer.parseInt(take("wait", "120"));
+        still = Integer.parseInt(take("still", "35"));
         badList = Integer.parseInt(take("badlist", "5"));
         put = Integer.parseInt(take("put", "0"));
         light = take("light", "");
@@ -354,7 +352,7 @@ public final class Oracle {
             if (now != last) {
                 last = now;
                 since = System.currentTimeMillis();
-            } else if (System.currentTimeMillis() > since + (now > 0 ? STILL_MS : wait * 1000L)) {
+            } else if (System.currentTimeMillis() > since + (now > 0 ? still : wait) * 1000L) {
                 throw new IllegalStateException("start() does not end: re-dispatch is " + now + " bytes behind");
             }
         }

@@ -17,10 +17,10 @@ from tests.stores import copy_store, meta
 _NAME = "4.9.7-clean"
 
 
-def _start(version: str, folder: Path, **settings: str) -> tuple[StartForecast, OracleResult]:
+def _start(version: str, folder: Path, *, still: int = 35, **settings: str) -> tuple[StartForecast, OracleResult]:
     store = folder / _NAME
     forecast = simulate_start(open_store(store, BrokerConfig(dict(settings))), version=version)
-    return forecast, Oracle(version).load(store, {**meta(_NAME).oracle_args, **settings}, start=True)
+    return forecast, Oracle(version).load(store, {**meta(_NAME).oracle_args, **settings}, start=True, still=still)
 
 
 def _move_a_file_to_the_end(store: Path) -> None:
@@ -32,7 +32,7 @@ def _move_a_file_to_the_end(store: Path) -> None:
 
 def test_a_gap_in_the_log_stops_re_dispatch_and_the_start_waits(tmp_path: Path) -> None:
     _move_a_file_to_the_end(copy_store(_NAME, tmp_path))
-    forecast, real = _start("4.9.7", tmp_path)
+    forecast, real = _start("4.9.7", tmp_path, still=10)  # no queue is written again and again, which takes 30 s
     assert real.crash is not None
     assert "re-dispatch is 195636 bytes behind" in real.crash
     assert f"{forecast.log_line}, reputOffset=458752 maxOffset=654388" in real.log
