@@ -10,7 +10,7 @@ import pytest
 from rmqstore.errors import install_command
 from tests.command import run, run_json
 from tests.rocksdb_rows import changing, need_rocksdict, without_extra
-from tests.stores import meta, unpack
+from tests.stores import copy_store, meta, unpack
 from tests.untouched import assert_untouched
 
 need_rocksdict()
@@ -95,7 +95,8 @@ def test_commands_report_a_broken_database(command: str, words: tuple[str, ...],
     assert "CURRENT file" in " ".join(result.output.split())
 
 
-def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(store: Path) -> None:
+def test_recover_that_plans_nothing_distinguishes_wrong_from_not_checked(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
     (store / "kvStore").mkdir()
     (store / "kvStore" / "CURRENT").touch()  # of messages received through POP; nothing can be read
     (store / "kvStore" / "MANIFEST-000001").touch()
