@@ -150,10 +150,7 @@ def _once(out: Output, store: Store, folder: StoreFolder, options: BackupOptions
     with out.progress("backup", store.log_bytes) as progress:
         made = back_up(store, folder, replace(options, progress=progress.add))
     metrics.write(of_backup(made.manifest), made.exit_code)
-    if out.as_json:
-        out.report(_document(folder, made))
-    else:
-        out.lines(_lines(store, folder, made), wrap=True)
+    out.answer(_document(folder, made), _lines(store, folder, made))
     return made.exit_code
 
 
@@ -323,10 +320,7 @@ def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: Kee
     found = [_listed(out, opened.of(name), kept if forget else None, check=check) for name in names]
     if address.name and not (found[0].manifests or found[0].unreadable):
         found[0].folder.find()  # says which stores there are
-    if out.as_json:
-        out.report(_snapshots_document(address.repository, found, check=check))
-    else:
-        out.lines(_list_lines(found, check=check), wrap=True)
+    out.answer(_snapshots_document(address.repository, found, check=check), _list_lines(found, check=check))
     if any(one.faults for one in found):
         return 1
     return 4 if any(one.unreadable for one in found) else 0

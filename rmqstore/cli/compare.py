@@ -74,10 +74,7 @@ def compare(
             found = while_files_expire(
                 opened, lambda s: compare_with(s, theirs, jobs=work.jobs, max_rate=work.max_rate)
             )
-        if out.as_json:
-            out.report(found.to_json())
-        else:
-            out.lines(_against_lines(found), wrap=True)
+        out.answer(found.to_json(), _against_lines(found))
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.compare import compare as run
@@ -89,10 +86,7 @@ def compare(
             opened,
             lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=work.jobs, max_rate=work.max_rate)),
         )
-    if out.as_json:
-        out.report(answer.to_json())
-    else:
-        out.lines(_lines(answer), wrap=True)
+    out.answer(answer.to_json(), _lines(answer))
     return _exit_code(answer.equal, answer.store, answer.other)
 
 
@@ -115,11 +109,10 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
         file.write(data)
-    if out.as_json:
-        out.report({"schema": "rmqstore.fingerprint/1", "file": str(path), "ranges": len(made.ranges)})
-    else:
-        ranges, step, size = many(len(made.ranges), "range"), bytes_text(made.step), bytes_text(len(data))
-        out.lines([Text("{path}: {ranges} of {step}, {size}", path=path, ranges=ranges, step=step, size=size)])
+    ranges, step, size = many(len(made.ranges), "range"), bytes_text(made.step), bytes_text(len(data))
+    words = Text("{path}: {ranges} of {step}, {size}", path=path, ranges=ranges, step=step, size=size)
+    document = {"schema": "rmqstore.fingerprint/1", "file": str(path), "ranges": len(made.ranges)}
+    out.answer(document, [words], wrap=False)
     return 0
 
 

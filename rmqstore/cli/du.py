@@ -267,10 +267,8 @@ def _files(out: Output, store: Path, opened: Store, top: int) -> int:
     from rmqstore.views.disk_usage import disk_usage
 
     found = disk_usage(opened)
-    if out.as_json:
-        out.report({"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()})
-        return 0
-    out.lines(_files_text(found, str(store), top, out.width))
+    document = {"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()}
+    out.answer(document, _files_text(found, str(store), top, out.width), wrap=False)
     return 0
 
 
@@ -327,17 +325,16 @@ def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int
     with out.progress("du", None) as progress:
         workers = Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add)
         found = store_growth(opened, rules_of(opened.config, version=work.broker), workers, options, damage)
-    if out.as_json:
-        growth = None if found is None else found.to_json()
-        out.report({"schema": "rmqstore.du/1", "store": str(store), "growth": growth})
-    elif found is None:
-        out.lines([Text("The log has no messages of two different times: its growth is unknown.")], wrap=True)
-    else:
-        out.lines(_growth_text(found, top, out.width), wrap=True)
+    growth = None if found is None else found.to_json()
+    document = {"schema": "rmqstore.du/1", "store": str(store), "growth": growth}
+    out.answer(document, _growth_text(found, top, out.width))
     return tell_damage(out, damage)
 
 
-def _growth_text(found: StoreGrowth, top: int, width: int) -> Iterator[str]:
+def _growth_text(found: StoreGrowth | None, top: int, width: int) -> Iterator[str]:
+    if found is None:
+        yield Text("The log has no messages of two different times: its growth is unknown.")
+        return
     yield outlook_words(found.outlook)
     yield ""
     yield from outlook_lines(found.outlook)

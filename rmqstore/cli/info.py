@@ -74,10 +74,7 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
         )
     code = 4 if seen.unchecked else 0
     measured.write(of_info(seen), code)
-    if out.as_json:
-        out.report(seen.to_json())
-    else:
-        out.lines(_text(seen, out.verbose, out.width, config.source))
+    out.answer(seen.to_json(), _text(seen, out.verbose, out.width, config.source), wrap=False)
     return code
 
 

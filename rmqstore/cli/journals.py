@@ -138,12 +138,10 @@ def journals(out: Output, store: Path, config: BrokerConfig, prune: bool, apply_
                 prune_missing(one.folder)
             else:
                 remove(one.folder.path)
-    if out.as_json:
-        removed = {one.folder.path for one in going}
-        rows = [one.to_json() | {"prune": one.folder.path in removed} for one in found]
-        out.report({"schema": "rmqstore.journals/1", "store": str(store), "pruned": apply_it, "journals": rows})
-    else:
-        out.lines(_text(found, going, prune, apply_it), wrap=True)
+    removed = {one.folder.path for one in going}
+    rows = [one.to_json() | {"prune": one.folder.path in removed} for one in found]
+    document = {"schema": "rmqstore.journals/1", "store": str(store), "pruned": apply_it, "journals": rows}
+    out.answer(document, _text(found, going, prune, apply_it))
     return 1 if going and not apply_it else 0
 
 

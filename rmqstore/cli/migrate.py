@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -127,22 +127,15 @@ def migrate_to_dledger(
         document["forecast"] = outcome.headline
     save_plan(out, plan, store, applying)
     if not applying.apply_it:
-        _tell(out, document, _dledger_plan_lines(plan, migration))
+        out.answer(document, _dledger_plan_lines(plan, migration))
         return 1
     out.check()
     with apply_and_verify(out, opened, plan, applying, work.verifying()) as (journal, after):
         left = _remaining(after)
         differs = outcome.differences(Outcome.of(after)) if outcome is not None else []
         document |= {"applied": True, "journal": str(journal), "remaining": {"counts": left}, "differs": differs}
-        _tell(out, document, _dledger_done_lines(plan, migration, journal, left))
+        out.answer(document, _dledger_done_lines(plan, migration, journal, left))
     return tell_differences(differs, journal) or (1 if left else 0)
-
-
-def _tell(out: Output, document: dict[str, Any], lines: Iterable[str]) -> None:
-    if out.as_json:
-        out.report(document)
-    else:
-        out.lines(lines, wrap=True)
 
 
 def _target(store: Store, member: Member, broker: str | None) -> Target:
@@ -365,17 +358,12 @@ def migrate_to_commitlog(
     if not migration.ready:
         return tell_refusals(out, migration.store, document, migration.refusals)
     if made.dry_run:
-        if out.as_json:
-            out.report(document)
-        else:
-            out.lines([*_commitlog_plan_lines(migration), "", Text("Nothing was written (--dry-run).")], wrap=True)
+        out.answer(document, [*_commitlog_plan_lines(migration), "", Text("Nothing was written (--dry-run).")])
         return 0
     with out.progress("migrate", opened.log_bytes) as progress:
         built = run(opened, verified, migration, target, ids, progress.add)
-    if out.as_json:
-        out.report(document | {"written": True, "id_map": str(ids)} | _built(migration, built))
-    else:
-        out.lines(_commitlog_done_lines(migration, built, target, ids), wrap=True)
+    written = {"written": True, "id_map": str(ids), **_built(migration, built)}
+    out.answer(document | written, _commitlog_done_lines(migration, built, target, ids))
     return 0
 
 

@@ -133,10 +133,7 @@ def pipeline(
             result = _run(spark, job, list(stores), where, target, asked)
         finally:
             progress.hide()
-    if out.as_json:
-        out.report(result.to_json())
-    else:
-        out.lines(_text(result))
+    out.answer(result.to_json(), _text(result), wrap=False)
     return result.exit_code
 
 

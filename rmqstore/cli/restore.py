@@ -86,21 +86,15 @@ def restore(out: Output, snapshot: str, target: Path, options: RestoreOptions, d
     }
     if dry_run:
         cut = find_cut(SnapshotFiles(folder, manifest, target), options)
-        if out.as_json:
-            out.report(document | {"log": {"from": manifest.begin, "to": cut, "last_timestamp": None}})
-        else:
-            would = Text(
-                "{name} would be restored to {target}, up to offset {cut:,}.", name=name, target=target, cut=cut
-            )
-            out.lines([would, Text("Nothing was written (--dry-run).")], wrap=True)
+        would = Text("{name} would be restored to {target}, up to offset {cut:,}.", name=name, target=target, cut=cut)
+        log = {"from": manifest.begin, "to": cut, "last_timestamp": None}
+        out.answer(document | {"log": log}, [would, Text("Nothing was written (--dry-run).")])
         return 0
     with out.progress("restore", manifest.size) as copying:
         done = run(folder, manifest, target, replace(options, copied=copying.add))
-    if out.as_json:
-        out.report(document | result_of(done))
-    else:
-        what = Text("Restored {name} to {target}", name=name, target=target)
-        out.lines(result_lines(done, target, what, folder.address if manifest.earlier() else ""), wrap=True)
+    what = Text("Restored {name} to {target}", name=name, target=target)
+    lines = _result_lines(done, target, what, folder.address if manifest.earlier() else "")
+    out.answer(document | _result(done), lines)
     return done.exit_code
 
 
@@ -115,7 +109,7 @@ def check_target(target: Path) -> None:
         raise NotReadable(Text("{parent}: no such directory", parent=target.parent))
 
 
-def result_of(done: RestoredStore) -> dict[str, Any]:
+def _result(done: RestoredStore) -> dict[str, Any]:
     """Return the fields of a store that was built."""
     from rmqstore.checks.problems.report import problem_counts
 
@@ -131,7 +125,7 @@ def result_of(done: RestoredStore) -> dict[str, Any]:
     }
 
 
-def result_lines(done: RestoredStore, target: Path, what: str, replica: str = "") -> Iterator[str]:
+def _result_lines(done: RestoredStore, target: Path, what: str, replica: str = "") -> Iterator[str]:
     """Say what was built; `what` is the first sentence, `replica` may heal it."""
     from rmqstore.checks.problems.report import problem_counts
 
@@ -198,10 +192,7 @@ def seed(
     with out.progress("seed", opened.log_bytes) as progress:
         options = SeedOptions(role, self_id or "", work.max_rate, work.broker or "", work.jobs, progress.add)
         done = run(opened, target, options)
-    if out.as_json:
-        document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": role}
-        out.report(document | result_of(done))
-    else:
-        what = Text("Seeded {target} from {store}", target=target, store=store)
-        out.lines(result_lines(done, target, what), wrap=True)
+    document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": role}
+    what = Text("Seeded {target} from {store}", target=target, store=store)
+    out.answer(document | _result(done), _result_lines(done, target, what))
     return done.exit_code

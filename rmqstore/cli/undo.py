@@ -42,12 +42,10 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
         out.note(Text("note: the newest repair is {journal}", journal=journal))
     done = take_back(journal, stopped=stopped)
     with after_change(Text("{store} is restored", store=done.store), Text("run `rmqstore verify`")):
-        if out.as_json:
-            out.report({"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)})
-        else:
-            now, before = Text("{store} restored: {steps} undone"), Text("{store} was already restored")
-            words = now if done.restored else before
-            out.lines([words.format(store=done.store, steps=many(done.restored, "step"))])
+        now, before = Text("{store} restored: {steps} undone"), Text("{store} was already restored")
+        words = (now if done.restored else before).format(store=done.store, steps=many(done.restored, "step"))
+        document = {"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)}
+        out.answer(document, [words], wrap=False)
     return 0
 
 
@@ -90,8 +88,7 @@ def resume(out: Output, journal: Path, stopped: bool) -> int:
         done = go_on(journal, progress=progress, stopped=stopped)
     undo = undo_command(done.journal or journal)
     with after_change(Text("the repair is complete"), Text("run `rmqstore verify`, or `{undo}`", undo=undo)):
-        if out.as_json:
-            out.report({"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)})
-        else:
-            out.lines([Text("{steps} done; the repair is complete", steps=many(done.steps, "step"))])
+        document = {"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)}
+        words = Text("{steps} done; the repair is complete", steps=many(done.steps, "step"))
+        out.answer(document, [words], wrap=False)
     return 0

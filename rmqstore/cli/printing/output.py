@@ -457,6 +457,13 @@ class Output:
             for line in lines if width is None else _wrapped(lines, width):
                 file.write(_shown(line, colors))
 
+    def answer(self, value: Json, lines: Iterable[str | Styled], *, wrap: bool = True) -> None:
+        """Write a JSON object with --json, otherwise lines of text, as `lines`."""
+        if self.as_json:
+            self.report(value)
+        else:
+            self.lines(lines, wrap=wrap)
+
     def tell_now(self, line: str) -> bool:
         """Write a line at once: to stdout if text goes there, otherwise to stderr; return whether it went to stdout."""
         if not self.as_json and self.path is None:

@@ -361,12 +361,8 @@ def _wrote_lines(change: Change, verbose: int) -> Iterator[str]:
 
 def tell_refusals(out: Output, store: str, document: dict[str, Any], refusals: Sequence[MigrationRefusal]) -> int:
     """Print why a store is not migrated; return the exit code."""
-    if out.as_json:
-        first = refusals[0]
-        error = {"code": Refused.code, "message": first.reason, "advice": first.advice}
-        out.report(document | {"error": error})
-    else:
-        out.lines(_refusal_lines(store, refusals), wrap=True)
+    error = {"code": Refused.code, "message": refusals[0].reason, "advice": refusals[0].advice}
+    out.answer(document | {"error": error}, _refusal_lines(store, refusals))
     return Refused.exit_code
 
 
