@@ -102,8 +102,7 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
     from rmqstore.files.store import while_files_expire
     from rmqstore.views.fingerprint import fingerprint
 
-    target = Output(path=path)
-    target.keep_out_of(opened.path)
+    target = Output(path=path).keep_out_of(opened.path)
     with out.busy(Text("reading the log")):
         made = while_files_expire(opened, lambda s: fingerprint(s, jobs=work.jobs, max_rate=work.max_rate))
     data = json_bytes(made.to_json()) + b"\n"

@@ -87,9 +87,7 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     repaired = repaired_records(opened) if lost is None else NOTHING  # a record in lost+found is as it was
     row = _row(found, body, repaired)
     if save_body is not None:
-        saver = Output(path=save_body)
-        saver.keep_out_of(store)
-        with saver.stream() as file:
+        with Output(path=save_body).keep_out_of(store).stream() as file:
             file.write(_plain_body(out, found))
     if out.as_json:
         rows = [row, *(_row(hit, body, repaired) for hit in hits[1:])] if lost is None else []

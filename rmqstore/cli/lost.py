@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.printing.output import Output, new_directory
+from rmqstore.cli.printing.output import Output, new_directory, refuse_existing, refuse_inside
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, time_text, title
 from rmqstore.cli.printing.sentences import BODY_WORDS, queue_place
 from rmqstore.cli.printing.table_output import write_rows
@@ -270,7 +270,8 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
         lines = read_given(asked.keys, _LARGEST_LIST).decode("utf-8", "surrogateescape").splitlines()
         wanted = [line for line in lines if line]
     if asked.bodies is not None:
-        _check_bodies(asked.bodies, store)
+        refuse_inside(asked.bodies, store)
+        refuse_existing(asked.bodies)
     view = LostMessages(opened)
     folder = None if asked.next_start else _journal(opened, asked.journal)
     if folder is not None:
@@ -432,12 +433,6 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> tuple[Store, LostM
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------
-
-
-def _check_bodies(place: Path, store: Path) -> None:
-    Output(path=place).keep_out_of(store)
-    if place.exists():
-        raise Refused(Text("{place} exists", place=place), Text("name a directory that does not exist"))
 
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:

@@ -119,7 +119,6 @@ def verify(
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:
         _refuse_with_since_last(checks, files.html, filters)
-    out.keep_out_of(store)
     opened = open_named(store, config, FOR_VERIFY)
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
@@ -332,14 +331,13 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
     if path is None:
         yield None
         return
-    target = Output(path=path, string_ints=out.string_ints)
-    target.keep_out_of(store.path)
+    target = Output(path=path).keep_out_of(store.path)
     home = (store_above(store.files, store.path, store.config) or WHOLE_STORE) if store.part is not None else store.path
     with target.stream() as file:
 
         def write(finding: Finding) -> None:
             line = finding.to_json(str(home), store.config.source)
-            file.write(json_bytes(line) + b"\n")
+            file.write(json_bytes(quote_wide(line) if out.string_ints else line) + b"\n")
 
         yield write
 

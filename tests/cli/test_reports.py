@@ -174,6 +174,14 @@ def test_findings_out_has_every_finding(tmp_path: Path) -> None:
     assert written == report["counts"]
 
 
+def test_findings_out_has_64_bit_numbers_as_texts_if_asked_to(tmp_path: Path) -> None:
+    store, out = copy_store("5.4.0-clean", tmp_path), tmp_path / "findings"
+    zero(store / "commitlog" / f"{0:020}", 5000, 3000)
+    run("verify", str(store), "--findings-out", str(out), "--string-ints")
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert rows and all(isinstance(row["offset"], str) for row in rows)
+
+
 def test_verify_refuses_a_code_that_there_is_not() -> None:
     result = run("verify", str(unpack("5.4.0-clean")), "--only", "cl-body-cr")
     assert result.exit_code == 2

@@ -138,12 +138,16 @@ def write_file(path: Path, data: bytes) -> None:
         beside.replace(path)
 
 
+def refuse_existing(path: Path) -> None:
+    """Errors: Refused for the directory of an output that exists."""
+    if os.path.lexists(path):
+        raise Refused(Text("{path} exists", path=path), Text("name a directory that does not exist"))
+
+
 def new_directory(path: Path) -> None:
     """Create a directory for output, with its parents. Errors: Refused if it exists."""
-    try:
-        path.mkdir(parents=True)
-    except FileExistsError:
-        raise Refused(Text("{path} exists", path=path), Text("name a directory that does not exist")) from None
+    refuse_existing(path)
+    path.mkdir(parents=True)
 
 
 def remove_file(path: Path) -> None:
@@ -343,10 +347,11 @@ class Output:
                 Text("{path} already exists", path=self.path), Text("choose another name, or add --overwrite")
             )
 
-    def keep_out_of(self, store: Path) -> None:
-        """Errors: UsageError for an output inside the store."""
+    def keep_out_of(self, store: Path) -> Output:
+        """Return this output. Errors: UsageError if it is inside the store."""
         if self.path is not None:
             refuse_inside(self.path, store)
+        return self
 
     @property
     def is_file(self) -> bool:

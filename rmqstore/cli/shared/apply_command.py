@@ -111,9 +111,7 @@ def save_plan(out: Output, plan: Plan, store: Path, applying: Applying) -> None:
     """Write a plan to --plan-out, if that is given, outside the store. Errors: UsageError, NotReadable."""
     if applying.plan_out is None:
         return
-    saving = Output(path=applying.plan_out)
-    saving.keep_out_of(store)
-    with saving.stream() as file:
+    with Output(path=applying.plan_out).keep_out_of(store).stream() as file:
         for piece in plan.iter_json():
             file.write(piece.encode())
     out.note(Text("plan saved to {plan_out}", plan_out=applying.plan_out))

@@ -65,8 +65,7 @@ class Metrics:
         self._labels = {"store": str(store.absolute()), "command": command}
         self._started = time.monotonic()
         if path is not None:
-            self._target = Output(path=path)
-            self._target.keep_out_of(store)
+            self._target = Output(path=path).keep_out_of(store)
             self._target.check()
             if path.suffix != ".prom":
                 words = Text("note: the textfile collector ignores {path}: it reads only files named *.prom")
