@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import OFFSET, bytes_text, fitted, many, title, wrapped
+from rmqstore.cli.printing.quantities import OFFSET, bytes_text, fitted, many, table_line, title, wrapped
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import OutputExists, UsageError
@@ -81,9 +80,9 @@ def bundle(out: Output, store: Path, config: BrokerConfig, around: int | None, t
 def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterator[str]:
     yield Placed("{path}: {size}", path=path, size=size)
     yield ""
-    yield AsIs(f"{fitted(title(Text('part')), 20)} {title(Text('files'), 8)} {title(Text('bytes'), 16)}")
+    yield table_line(map(title, (Text("part"), Text("files"), Text("bytes"))), (20, -8, -16))
     for part in manifest["parts"]:
-        yield AsIs(f"{part['part']:<20} {part['files']:>8,} {part['bytes']:>16,}")
+        yield table_line([part["part"], f"{part['files']:,}", f"{part['bytes']:,}"], (20, -8, -16))
     yield ""
     counts = manifest["replaced"]
     names, others, hosts = (counts[name] for name in ("topics_and_groups", "other_texts", "hosts"))

@@ -11,7 +11,17 @@ import click
 
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, step_text, title, utc_text
+from rmqstore.cli.printing.quantities import (
+    bytes_text,
+    columns,
+    fitted,
+    many,
+    printable,
+    step_text,
+    table_line,
+    title,
+    utc_text,
+)
 from rmqstore.cli.printing.sentences import outlook_lines, outlook_words
 from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
@@ -211,12 +221,12 @@ def _table(
     room = (width - 40 - 2 * len(names)) // len(names)
     wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room, 48)) for i, t in enumerate(titles)]
     bar = max(0, min(30, width - sum(wide) - 2 * len(wide) - 33))
-    head = "  ".join(fitted(t, w) for t, w in zip(titles, wide, strict=True))
-    yield AsIs(f"{head} {title(Text('messages'), 12)} {title(Text('bytes'), 11)} {title(Text('share'), 6)}")
+    widths = [*(w + 1 for w in wide[:-1]), wide[-1], -12, -11, -6]
+    yield table_line([*titles, title(Text("messages")), title(Text("bytes")), title(Text("share"))], widths)
     for label, row in zip(labels, rows, strict=True):
         share = row["bytes"] / found.bytes if found.bytes else 0
-        text = "  ".join(fitted(t, w) for t, w in zip(label, wide, strict=True))
-        line = f"{text} {row['messages']:>12,} {bytes_text(row['bytes']):>11} {share:>6.1%}"
+        cells = [*(fitted(t, w) for t, w in zip(label, wide, strict=True)), f"{row['messages']:,}"]
+        line = table_line([*cells, bytes_text(row["bytes"]), f"{share:.1%}"], widths)
         yield AsIs(f"{line}  {_bar(row['bytes'] / biggest, bar)}".rstrip())
 
 
@@ -278,22 +288,22 @@ def _files_text(found: DiskUsage, store: str, top: int, width: int) -> Iterator[
     used, size = bytes_text(total), bytes_text(length)
     yield Text("{store}: {used} on disk, in files of {size}", store=store, used=used, size=size)
     yield ""
-    sizes = f"{title(Text('length'), 11)} {title(Text('on disk'), 11)}"
-    yield AsIs(f"{fitted(title(Text('part')), 20)} {title(Text('files'), 8)} {sizes} {title(Text('share'), 6)}")
+    sizes, widths = [title(Text("length")), title(Text("on disk"))], (-8, -11, -11, -6)
+    yield table_line([title(Text("part")), title(Text("files")), *sizes, title(Text("share"))], (20, *widths))
     for name, space in found.parts.items():
-        share = space.allocated / total if total else 0
-        used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield f"{fitted(title(name), 20)} {space.files:>8,} {used} {share:>6.1%}"
+        share, lengths = space.allocated / total if total else 0, map(bytes_text, (space.bytes, space.allocated))
+        yield table_line([title(name), f"{space.files:,}", *lengths, f"{share:.1%}"], (20, *widths))
     if not found.topics:
         return
     shown = list(found.topics.items())[:top]
     head = title(Text("queues of topic"))
     wide = min(max(columns(head), *(columns(printable(name)) for name, _ in shown)), width - 44)
     yield ""
-    yield AsIs(f"{fitted(head, wide)} {title(Text('queues'), 8)} {sizes} {title(Text('empty'), 6)}")
+    yield table_line([head, title(Text("queues")), *sizes, title(Text("empty"))], (wide, *widths))
     for name, space in shown:
-        used = f"{bytes_text(space.bytes):>11} {bytes_text(space.allocated):>11}"
-        yield AsIs(f"{fitted(printable(name), wide)} {space.queues:>8,} {used} {space.empty_share:>6.1%}")
+        lengths = map(bytes_text, (space.bytes, space.allocated))
+        cells = [printable(name), f"{space.queues:,}", *lengths, f"{space.empty_share:.1%}"]
+        yield table_line(cells, (wide, *widths))
     if len(found.topics) > top:
         yield _more(many(len(found.topics) - top, "more topic"), len(found.topics))
 
@@ -342,15 +352,16 @@ def _growth_text(found: StoreGrowth | None, top: int, width: int) -> Iterator[st
     shown = found.topics[:top]
     head = title(Text("by topic"))
     wide = max(columns(head), min(width - 46, max((columns(printable(one.topic)) for one in shown), default=0)))
-    rates = f"{title(Text('messages/h'), 12)} {title(Text('bytes/h'), 11)}"
-    yield AsIs(f"{fitted(head, wide)} {rates} {title(Text('share'), 6)} {title(Text('trend'), 8)}")
+    widths = (wide, -12, -11, -6, -8)
+    titles = (Text("messages/h"), Text("bytes/h"), Text("share"), Text("trend"))
+    yield table_line([head, *map(title, titles)], widths)
     total = sum(one.bytes for one in found.topics)
+    new = title(Text("new")) if found.outlook.rate.before else "–"
     for one in shown:
         share = one.bytes / total if total else 0
-        new = title(Text("new") if found.outlook.rate.before else "–", 8)
-        trend = new if one.trend is None else f"{one.trend - 1:>+8.0%}"
-        numbers = f"{_rate(one.messages):>12} {bytes_text(one.bytes):>11} {share:>6.1%} {trend}"
-        yield AsIs(f"{fitted(printable(one.topic), wide)} {numbers}")
+        trend = new if one.trend is None else f"{one.trend - 1:+.0%}"
+        cells = [printable(one.topic), _rate(one.messages), bytes_text(one.bytes), f"{share:.1%}", trend]
+        yield table_line(cells, widths)
     if len(found.topics) > top:
         yield _more(many(len(found.topics) - top, "more topic"), len(found.topics))
 

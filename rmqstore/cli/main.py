@@ -23,7 +23,7 @@ from rmqstore import __version__
 from rmqstore.cli import lang
 from rmqstore.cli.printing.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
 from rmqstore.cli.shared.help_pages import Context, lang_option, paged
-from rmqstore.cli.shared.settings import language_of_settings
+from rmqstore.cli.shared.settings import closest, language_of_settings
 from rmqstore.errors import NotReadable, RmqStoreError, UsageError, about, reason
 from rmqstore.texts import Text
 
@@ -232,10 +232,7 @@ def _meant(word: str) -> str:
     """Advice for an unknown command: one with this meaning, else one with a similar name."""
     command, how = MEANT.get(word.lower(), ("", ""))
     if not command:
-        import difflib
-
-        known = [*COMMANDS, *MEANT]
-        close = (difflib.get_close_matches(word.lower(), known, 1, 0.6) or [""])[0]
+        close = closest(word.lower(), [*COMMANDS, *MEANT])
         command, how = MEANT.get(close, (close, ""))
     if not command:
         return Text("see `rmqstore --help` for all commands")

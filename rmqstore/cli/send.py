@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.views.dump.messages import Skipped
     from rmqstore.views.dump.selection import Selection
+    from rmqstore.views.lookup import Place
 
-Place = tuple[str, int, int]
 _LARGEST_LIST = 256 << 20
 _SHOWN = 10
 _PLACE = ("queue_id", "queue_offset")

@@ -7,12 +7,11 @@ whether the disk has room at this rate.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rmqstore.brokers.clean_up import HOUR, FileSystem, RetentionRules
+from rmqstore.brokers.clean_up import HOUR, RetentionRules
 from rmqstore.files.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import QueueKind, Store
@@ -218,21 +217,13 @@ def outlook_json(found: Outlook) -> dict[str, Any]:
 
 
 def store_growth(
-    store: Store,
-    rules: RetentionRules,
-    workers: Workers,
-    options: ScanOptions,
-    damage: Skipped,
-    *,
-    now: int | None = None,
-    ask: Callable[[Path], FileSystem] = disk_of,
+    store: Store, rules: RetentionRules, workers: Workers, options: ScanOptions, damage: Skipped
 ) -> StoreGrowth | None:
-    """Measure the growth in the last day of the log, and forecast; None without messages of two times.
+    """Measure the growth in the last day of the log, and forecast from now on; None without messages of two times.
 
-    `now` (ms): when the forecast begins. Fills in `damage`. Errors: OSError.
+    Fills in `damage`. Errors: OSError.
     """
-    now = time.time_ns() // 1_000_000 if now is None else now
-    found = outlook(store, rules, now, ask)
+    found = outlook(store, rules, time.time_ns() // 1_000_000, disk_of)
     if found is None:
         return None
     since, until = found.rate.since, found.rate.until

@@ -6,10 +6,12 @@ plan in the journal; what holds today comes from the store.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
 from typing import Any
 
 from rmqstore.backup.snapshot_store import examine_named
@@ -259,17 +261,11 @@ def _map(result: LogResult) -> Iterator[MapRow]:
         replace(run, kind=Kind.DIRTY) if run.kind is Kind.ZERO and run.start < wrote else run for run in result.tiling
     ]
     fillers = sorted(result.fillers)
-    at = 0
     for first in range(0, count, share):
         start = queue.start + first * size
         stop = min(queue.start + (first + share) * size, queue.start + count * size)
-        while at < len(runs) and runs[at].stop <= start:
-            at += 1
-        own = []
-        for run in runs[at:]:
-            if run.start >= stop:
-                break
-            own.append(run)
+        low = bisect_right(runs, start, key=lambda run: run.stop)
+        own = runs[low : bisect_left(runs, stop, key=lambda run: run.start)]
         here = [f for f in queue.files if start <= f.start < stop]
         name = here[0].name if here else f"{start:020}"
         marks = [offset for offset in fillers if start <= offset < stop]
@@ -282,18 +278,15 @@ def _cells(runs: list[Run], fillers: list[int], start: int, stop: int) -> Iterat
     for run in runs:
         low, high = max(run.start, start), min(run.stop, stop)
         for cell in range((low - start) // width, -(-(high - start) // width)):
-            if _RANK.index(run.kind) > _RANK.index(worst[cell]):
-                worst[cell] = run.kind
+            worst[cell] = max(worst[cell], run.kind, key=_RANK.index)
     names = [_NAMES.get(kind, "records") for kind in worst]
     for offset in fillers:
         cell = (offset - start) // width
         if names[cell] == "records":
             names[cell] = "filler"
-    begin = 0
-    for cell in range(1, len(names) + 1):
-        if cell == len(names) or names[cell] != names[begin]:
-            yield MapPart(names[begin], start + begin * width, min(stop, start + cell * width))
-            begin = cell
+    for name, group in groupby(range(len(names)), names.__getitem__):
+        cells = list(group)
+        yield MapPart(name, start + cells[0] * width, min(stop, start + (cells[-1] + 1) * width))
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,11 +102,6 @@ class Query:
     def __exit__(self, *_: object) -> None:
         self._connection.close()
 
-    def schema_of(self, view: str) -> Any:
-        """Return the Arrow schema of a view."""
-        schema: Any = self._view(view).schema
-        return schema
-
     @contextlib.contextmanager
     def run(self, query: str) -> Iterator[Any]:
         """Yield a `pyarrow.RecordBatchReader` with the rows; repeated column names get numbers.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
@@ -167,6 +167,12 @@ def fitted(text: str, width: int) -> str:
             text = text[:-1]
         text += "…"
     return text + " " * (width - columns(text))
+
+
+def table_line(cells: Iterable[str], widths: Iterable[int]) -> AsIs:
+    """Return a line of a table, with cells of these widths; a negative one aligns to the right."""
+    pairs = zip(cells, widths, strict=True)
+    return AsIs(" ".join(fitted(cell, w) if w > 0 else f"{' ' * (-w - columns(cell))}{cell}" for cell, w in pairs))
 
 
 def wrapped(text: str, width: int, first: str = "", then: str = "") -> list[str]:

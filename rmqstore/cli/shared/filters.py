@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.shared.settings import closest
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -60,10 +61,8 @@ def refuse_unknown_codes(codes: Iterable[str]) -> None:
 
     for code in codes:
         if code not in PROBLEMS:
-            import difflib
-
-            close = difflib.get_close_matches(code.upper(), PROBLEMS, 1, 0.5)
-            hint = Text(", did you mean {close}?", close=close[0]) if close else ""
+            close = closest(code.upper(), PROBLEMS, 0.5)
+            hint = Text(", did you mean {close}?", close=close) if close else ""
             raise UsageError(
                 Text("--only {code}: no such problem code{hint}", code=code, hint=hint),
                 Text("`man rmqstore-problems` lists all codes"),
@@ -160,14 +159,12 @@ def note_unknown_topics(
     wanted = [*topics, *sorted({topic for topic, _ in pairs})]
     if not wanted or store.part is not None:
         return
-    import difflib
-
     from rmqstore.views.lookup import topics as topics_of
 
     known = topics_of(store)
     for topic in wanted if known else ():
         if topic not in known:
-            near = difflib.get_close_matches(topic, known, 1, 0.5)
-            hint = Text("; did you mean {near}?", near=near[0]) if near else ""
+            near = closest(topic, known, 0.5)
+            hint = Text("; did you mean {near}?", near=near) if near else ""
             words = Text("note: topic {topic!r} has no consume queue and no configuration in this store{hint}")
             out.note(words.format(topic=topic, hint=hint))

@@ -15,7 +15,7 @@ can make a command write: only the options in OPTIONS can have defaults.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,13 @@ def config_of(store: Path) -> Path | None:
     return None
 
 
+def closest(word: str, known: Iterable[str], least: float = 0.6) -> str:
+    """Return the word that a user may have meant, by its similarity (0 to 1); "" for none."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), 1, least)), "")
+
+
 def _switch(variable: str, value: Any) -> bool:
     text = str(value).lower()
     if text not in (*_TRUE, *_FALSE):
@@ -117,12 +124,7 @@ def _switch(variable: str, value: Any) -> bool:
 def _refuse_unknown(path: Path, where: str, found: Mapping[str, Any], known: Collection[str]) -> None:
     for key in found:
         if key not in known:
-            import difflib
-
-            close = difflib.get_close_matches(key, known, 1, 0.6)
-            hint = (
-                Text("did you mean {close}?", close=close[0])
-                if close
-                else Text("settings are {known}", known=joined(known))
-            )
+            hint = Text("settings are {known}", known=joined(known))
+            if close := closest(key, known):
+                hint = Text("did you mean {close}?", close=close)
             raise UsageError(Text("{path}: {where}{key} is not a setting", path=path, where=where, key=key), hint)

@@ -13,10 +13,8 @@ import secrets
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
-from rmqstore.formats import properties
 from rmqstore.formats import properties as p
 from rmqstore.formats.message import FILLER_KEY
-from rmqstore.formats.properties import DLQ_PREFIX, LMQ_PREFIX, RETRY_PREFIX, is_system_topic
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _AS_NAME = bytes(_LETTERS[i % len(_LETTERS)] for i in range(256))
@@ -33,7 +31,7 @@ _REPLIES = "_REPLY_TOPIC"
 
 PROPERTY_NAMES = frozenset(
     value.encode()
-    for name, value in vars(properties).items()
+    for name, value in vars(p).items()
     if name.isupper() and isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9_#]{3,}", value)
 )
 """Names of properties that clients and brokers set."""
@@ -55,8 +53,8 @@ class Pseudonyms:
     pseudonym differs in the same bits from that topic's. `words` are not replaced.
     """
 
-    def __init__(self, topics: Iterable[str] = (), words: Iterable[bytes] = (), secret: bytes = b"") -> None:
-        self._secret = secret or secrets.token_bytes(32)
+    def __init__(self, topics: Iterable[str] = (), words: Iterable[bytes] = ()) -> None:
+        self._secret = secrets.token_bytes(32)
         self._kept = SYSTEM_WORDS | frozenset(words)
         self._topics = frozenset(t.encode("utf-8", "surrogateescape") for t in topics)
         self._by_length: dict[int, list[bytes]] = {}
@@ -114,10 +112,10 @@ class Pseudonyms:
                 changed = self.topic(near)
                 return bytes(c ^ a ^ b for a, b, c in zip(text, near, changed, strict=True))
         name = text.decode("utf-8", "surrogateescape")
-        for prefix in (RETRY_PREFIX, DLQ_PREFIX, LMQ_PREFIX, *_SYSTEM_PREFIXES):
+        for prefix in (p.RETRY_PREFIX, p.DLQ_PREFIX, p.LMQ_PREFIX, *_SYSTEM_PREFIXES):
             if name.startswith(prefix):
                 return text[: len(prefix)] + self._retried(text[len(prefix) :])
-        if is_system_topic(name):
+        if p.is_system_topic(name):
             return text
         if name.endswith(_REPLIES):
             return self.word(text[: -len(_REPLIES)]) + text[-len(_REPLIES) :]
@@ -212,7 +210,7 @@ def _with_faults_of(text: bytes, name: bytes) -> bytes:
 
 
 def _code(text: bytes) -> int:
-    return properties.tags_code(properties.java_text(text))
+    return p.tags_code(p.java_text(text))
 
 
 _NUMBERS = re.compile(rb"[0-9,. :-]*|true|false", re.IGNORECASE)

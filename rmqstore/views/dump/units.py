@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
+from functools import partial
 from itertools import islice
 
 import numpy as np
@@ -115,15 +116,15 @@ def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[
                 yield at, layout.array(raw)
 
 
-def consume_queue_units(store: Store, selection: Selection, *, batch: bool = False) -> Iterator[Batch]:
+def consume_queue_units(store: Store, selection: Selection) -> Iterator[Batch]:
     """Yield the units of the selected queues, without zeros and pre-blanks; those in RocksDB come last.
 
     `selection.start` and `stop` are queue offsets. Tags are compared by their code, store times only in batch queues
     and RocksDB. Errors: CannotRead from RocksDB.
     """
-    if batch or not store.rocksdb_consume_queue:
-        yield from _units_in_files(store, selection, batch=batch)
-    if not batch and (store.rocksdb_consume_queue or store.light_in_rocksdb):
+    if not store.rocksdb_consume_queue:
+        yield from _units_in_files(store, selection, batch=False)
+    if store.rocksdb_consume_queue or store.light_in_rocksdb:
         from rmqstore.views.dump.rocksdb import consume_queue_rows
 
         yield from consume_queue_rows(store, selection)
@@ -248,7 +249,7 @@ def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
 Reader = Callable[[Store, Selection], Iterator[Batch]]
 READERS: Mapping[str, Reader] = {
     "consumequeue": consume_queue_units,
-    "batchconsumequeue": lambda store, selection: consume_queue_units(store, selection, batch=True),
+    "batchconsumequeue": partial(_units_in_files, batch=True),
     "dledger-index": dledger_index_units,
     "index": index_units,
     "timerlog": timer_log_units,
