@@ -13,17 +13,18 @@ from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, OutputExists
 from rmqstore.files import disk
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
-from tests.repair.trees import full_plan, look
+from tests.repair.trees import build, full_plan, look
 
 FULL = [errno.ENOSPC, errno.EDQUOT, errno.EFBIG]
 
 
 @pytest.mark.parametrize("number", FULL)
-def test_journal_that_has_no_room_is_no_space(number: int, store: Path) -> None:
+def test_journal_that_has_no_room_is_no_space(number: int, tmp_path: Path) -> None:
     class Full(Disk):
         def write_at(self, descriptor: int, data: bytes, at: int) -> None:
             raise OSError(number, os.strerror(number))
 
+    store = build(tmp_path / "store")
     before = look(store)
     with pytest.raises(NoSpace, match="no space for the journal"):
         journal.apply(full_plan(store), disk=Full())
