@@ -116,8 +116,6 @@ def du(
     they use on disk, which is less if they are sparse. --growth takes the rate of the last day of messages, and
     simulates the broker's clean-up (deleteWhen, fileReservedTime and the ratios of broker.conf) for the next 30 days.
     """
-    from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.dump.messages import Skipped, logs_of
     from rmqstore.views.usage import usage
 
@@ -143,15 +141,14 @@ def du(
     unit = _unit_of_plot(opened, filters, out) if counting.plot else ""
     wanted, top = _dimensions(counting.by, unit), counting.top
     damage = Skipped(live=live)
-    options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
     with out.progress("du", sum(log.queue.bytes_on_disk for log in logs)) as progress:
         found = usage(
             opened,
             wanted,
             selection,
             fillers=counting.fillers,
-            workers=Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add),
-            options=options,
+            workers=work.workers(opened.log_bytes, progress.add),
+            options=work.scanning(live, crc=False),
             damage=damage,
         )
     measured.write(of_usage(found), 1 if damage else 0)
@@ -318,8 +315,6 @@ def _bar(share: float, width: int) -> str:
 
 def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int) -> int:
     from rmqstore.repair.expire import rules_of
-    from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.disk_usage import store_growth
     from rmqstore.views.dump.messages import Skipped
 
@@ -331,9 +326,9 @@ def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int
     refuse_without_log(opened)
     live = note_live(out, opened, Text("the numbers are changing"))
     damage = Skipped(live=live)
-    options = ScanOptions(crc=False, drop_cache=live, max_rate=work.max_rate)
+    options = work.scanning(live, crc=False)
     with out.progress("du", None) as progress:
-        workers = Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add)
+        workers = work.workers(opened.log_bytes, progress.add)
         found = store_growth(opened, rules_of(opened.config, version=work.broker), workers, options, damage)
     growth = None if found is None else found.to_json()
     document = {"schema": "rmqstore.du/1", "store": str(store), "growth": growth}

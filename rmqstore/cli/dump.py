@@ -241,7 +241,6 @@ def dump(
     one.
     """
     from rmqstore.messages.rows import BodyStyle
-    from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Job
 
     opened = open_named(store, config)
@@ -259,7 +258,7 @@ def dump(
     style = BodyStyle(asked.body or ("base64" if asked.raw_body else None), asked.raw_body)
     if out.format == "hex":
         return _hex(out, opened, what, selection, shown=style.style is not None)
-    scan = ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK)
+    scan = work.scanning(live, chunk=CHUNK)
     job = Job(selection, "text", what == "dledger", style, foreign=what == "commitlog", iso=out.iso, scan=scan)
     return _messages(out, opened, what, job, work)
 

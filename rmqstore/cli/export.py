@@ -75,7 +75,6 @@ def export(
 
     With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """
-    from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, Skipped, logs_of
 
     if out.format in ("parquet", "arrow"):
@@ -88,7 +87,7 @@ def export(
     live = note_live(out, opened, Text("what it writes from now on may be missing"))
     selection = replace(filters.selection(), limit=limit)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
-    options = replace(options, scan=ScanOptions(drop_cache=live, max_rate=work.max_rate, chunk=CHUNK))
+    options = replace(options, scan=work.scanning(live, chunk=CHUNK))
     damage = Skipped(live=live)
     total = sum(log.queue.bytes_on_disk for log in logs)
     with out.progress("export", total) as progress:

@@ -109,7 +109,6 @@ def find(
     """
     from rmqstore.files.config import tier_words
     from rmqstore.messages.rows import BodyStyle
-    from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import jobs_or_default
     from rmqstore.views.search import Means, Question, search
     from rmqstore.views.stories import Stories
@@ -126,7 +125,7 @@ def find(
     note_unknown_topics(out, opened, filters.topics)
     wanted, topics = tuple(dict.fromkeys(texts)), frozenset(filters.topics)
     question = Question(wanted, topics, filters.since, filters.until, asked.grep, asked.limit, asked.depth)
-    scan = ScanOptions(drop_cache=live, max_rate=work.max_rate)
+    scan = work.scanning(live)
     started = time.monotonic()
 
     def note(said: str) -> None:

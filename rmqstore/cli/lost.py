@@ -86,13 +86,12 @@ class _Summary:
 
 def list_old_records(out: Output, store: Path, opened: Store, work: WorkOptions) -> int:
     """List the old records of a store; return the exit code: 0, or 4 if a part of a log cannot be read."""
-    from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.old_records import OldRecordFinder
 
     refuse_without_log(opened)
     live = note_live(out, opened, Text("the end of its log moves on, over old records"))
     with out.progress("lost", opened.log_bytes) as progress:
-        options = ScanOptions(drop_cache=live, max_rate=work.max_rate)
+        options = work.scanning(live)
         finder = OldRecordFinder(opened, jobs=work.jobs, options=options, live=live, progress=progress.add)
     if out.as_json:
         _report_stale(out, store, finder)
@@ -299,8 +298,6 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
 def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOptions) -> int:
     """Tell for each expected message whether it is in the store, damaged, lost, or nowhere."""
     from rmqstore.files.files import read_given
-    from rmqstore.scan.window import ScanOptions
-    from rmqstore.scan.workers import Workers, jobs_or_default
     from rmqstore.views.expected import NAMES, NOWHERE, PRESENT, read_expected, records_of, verdicts
     from rmqstore.views.lost import LostMessages, applied_repairs
 
@@ -311,10 +308,9 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
             Text("{path} names no message", path=path),
             Text("give an id or key per line; or NDJSON, or CSV with a header, with {names}", names=joined(NAMES)),
         )
-    options = ScanOptions(drop_cache=opened.lock_state().held, max_rate=work.max_rate)
     with out.progress("lost", opened.log_bytes) as progress:
-        workers = Workers(jobs_or_default(work.jobs, opened.log_bytes), progress=progress.add)
-        hits = records_of(opened, texts, workers, options)
+        workers = work.workers(opened.log_bytes, progress.add)
+        hits = records_of(opened, texts, workers, work.scanning(opened.lock_state().held))
     kept = LostMessages(opened)
     lost = [(folder.name, kept.in_repair(folder, plan).damaged) for folder, plan in applied_repairs(opened)]
     look, view, losses, verified = _before(out, opened, work)

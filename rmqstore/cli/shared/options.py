@@ -34,6 +34,8 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.scan.window import ScanOptions
+    from rmqstore.scan.workers import Workers
 
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
@@ -179,6 +181,18 @@ class WorkOptions:
         from rmqstore.scan.workers import jobs_or_default
 
         return jobs_or_default(self.jobs) if size > ALONE and not self.max_rate else 1
+
+    def workers(self, size: int, progress: Callable[[int], None]) -> Workers:
+        """Return the processes that read `size` bytes of logs."""
+        from rmqstore.scan.workers import Workers, jobs_or_default
+
+        return Workers(jobs_or_default(self.jobs, size), progress=progress)
+
+    def scanning(self, live: bool, **more: Any) -> ScanOptions:
+        """Return how to read a log; `live`: a broker is writing to it."""
+        from rmqstore.scan.window import ScanOptions
+
+        return ScanOptions(drop_cache=live, max_rate=self.max_rate, **more)
 
     def verifying(self, progress: Callable[[int], None] | None = None, **more: Any) -> VerifyOptions:
         """Return options of `verify` with these values."""
