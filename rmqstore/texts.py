@@ -7,7 +7,7 @@ may be texts again. Write a sentence as one template: a text that is made of pie
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Self
 
 
@@ -95,6 +95,12 @@ def many(count: int, word: str, plural: str = "") -> str:
 def joined(parts: Iterable[str], separator: str = ", ", last: str | None = None) -> str:
     """Return texts or names as a list: `a, b, c`, with `last` = " and ": `a, b and c`."""
     return _listed(tuple(parts), separator, separator if last is None else last)
+
+
+def first_few(names: Sequence[str], most: int = 8, count: int | None = None) -> str:
+    """Join the first names with commas, and append how many more there are; `count`: of all, if `names` lacks some."""
+    named, more = joined(names[:most]), (len(names) if count is None else count) - most
+    return Text("{names} and {more:,} more", names=named, more=more) if more > 0 else named
 
 
 def _listed(parts: tuple[str, ...], separator: str, last: str) -> Joined:

@@ -14,7 +14,7 @@ from rmqstore.cli.printing.quantities import OFFSET, bytes_text, fitted, many, t
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import OutputExists, UsageError
-from rmqstore.texts import Placed, Text, joined
+from rmqstore.texts import Placed, Text, first_few, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
@@ -90,9 +90,7 @@ def _text(manifest: dict[str, Any], path: str, size: str, width: int) -> Iterato
     texts = replaced.format(names=names, texts=many(others, "other text"), hosts=many(hosts, "host"))
     paragraphs = [(title(Text("Replaced:")), texts), (title(Text("Kept:")), joined(manifest["kept"], "; "))]
     for one in manifest["left_out"]:
-        shown: str = joined(one["names"][:3])
-        if one["files"] > 3:
-            shown = Text("{names} and {files:,} more", names=shown, files=one["files"] - 3)
+        shown = first_few(one["names"], 3, one["files"])
         paragraphs.append((title(Text("Left out:")), Placed("{shown} ({why})", shown=shown, why=one["why"])))
     for name, text in paragraphs:
         yield from wrapped(text, width, fitted(name, 10), " " * 10)

@@ -126,12 +126,11 @@ def _tell(out: Output, read: Read, *, several: bool) -> int:
     from rmqstore.cli.shared.reading import tell_damage
     from rmqstore.views.dump.messages import Skipped
 
+    by_store: dict[str, Skipped] = {}
+    for label, log in sorted(read.damage):
+        by_store.setdefault(label, Skipped()).take(read.damage[label, log])
     code = 0
-    for label in sorted({label for label, _ in read.damage}):
-        damage = Skipped()
-        for (store, _), part in read.damage.items():
-            if store == label:
-                damage.take(part)
+    for label, damage in by_store.items():
         if damage and several:
             out.note(f"{label}:")
         code = max(code, tell_damage(out, damage))

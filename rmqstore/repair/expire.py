@@ -50,13 +50,13 @@ from rmqstore.formats import consumequeue, dledger, index
 from rmqstore.repair.journal.folder import existing
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
 from rmqstore.scan.window import ScanOptions
-from rmqstore.texts import Text, many
+from rmqstore.texts import Text, first_few, many
 
 _LISTED = 8
 

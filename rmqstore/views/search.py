@@ -18,7 +18,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import messageid
 from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, first_few
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, Log, Skipped, logs_of, read_records
 from rmqstore.views.dump.selection import Selection, log_span, matches, offsets_between
@@ -137,7 +137,7 @@ class _Search:
         left = self._index(self._repairs(left))
         left = self._times(left)
         if left and question.read_log == "if-needed":
-            self._log(left, Text("{few} not found by id or index: reading the log", few=_few(left)))
+            self._log(left, Text("{few} not found by id or index: reading the log", few=first_few(sorted(left), 3)))
         elif left:
             self.answer.open_texts = tuple(sorted(left))
         return self.answer
@@ -355,9 +355,3 @@ def _only_blank(queue: MappedFileQueue, end: int, following: int) -> bool:
     """Return whether the file that contains `end` ends at `following`, where the next one starts."""
     file = queue.find(end)
     return file is not None and file.stop == following and queue.find(following) is not None
-
-
-def _few(texts: Iterable[str]) -> str:
-    found = sorted(texts)
-    shown = joined(found[:3])
-    return Text("{found} and {count:,} more", found=shown, count=len(found) - 3) if len(found) > 3 else shown

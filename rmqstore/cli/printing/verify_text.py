@@ -35,7 +35,7 @@ from rmqstore.cli.printing.quantities import (
     title,
     wrapped,
 )
-from rmqstore.texts import Placed, Text, joined
+from rmqstore.texts import Placed, Text, first_few, joined
 
 EXAMPLES = 3
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "bold yellow", Severity.NOTE: "cyan"}
@@ -198,10 +198,7 @@ def _forecast(broker: dict[str, Any], width: int) -> Iterator[Styled]:
     if broker.get("starts"):
         deleted = [*(broker.get("files_deleted") or []), *(broker.get("other_files_deleted") or [])]
         if deleted:
-            names: str = joined(deleted[:3])
-            if len(deleted) > 3:
-                names = Text("{names} and {count} more", names=names, count=len(deleted) - 3)
-            words = Text("deletes {files}: {names}", files=many(len(deleted), "file"), names=names)
+            words = Text("deletes {files}: {names}", files=many(len(deleted), "file"), names=first_few(deleted, 3))
             yield from _row(Text("next start"), words, width)
         lost = broker.get("lost_by_topic") or {}
         if lost:

@@ -35,7 +35,6 @@ from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import (
     fingerprint_entry,
     fingerprint_range,
-    first_few,
     opened,
     read_range,
     read_runs,
@@ -55,7 +54,7 @@ from rmqstore.repair.plan.steps import (
     Truncate,
     WithContent,
 )
-from rmqstore.texts import Text
+from rmqstore.texts import Text, first_few
 
 _MAGIC = b"RMQU"
 _HEADER = struct.Struct("<4sBIQI")  # magic, kind, step, at, length

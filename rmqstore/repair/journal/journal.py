@@ -43,8 +43,7 @@ from rmqstore.repair.journal.folder import (
 )
 from rmqstore.repair.journal.staging import check_plan, check_space, stage
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import first_few
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, first_few, joined
 
 OPTION = "--broker-is-stopped"
 

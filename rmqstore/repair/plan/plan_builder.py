@@ -38,7 +38,8 @@ from rmqstore.repair.plan.steps import (
     Truncate,
 )
 from rmqstore.scan.units import last_nonzero_in
-from rmqstore.texts import Text, joined, many
+from rmqstore.texts import Text, many
+from rmqstore.texts import first_few as first_few
 
 
 @contextlib.contextmanager
@@ -391,12 +392,6 @@ def absolute_path(path: Path) -> Path:
 
 
 _NOTES = 20
-
-
-def first_few(names: Sequence[str], most: int = 8) -> str:
-    """Join the first names with commas, and append how many more there are."""
-    named, more = joined(names[:most]), len(names) - most
-    return Text("{names} and {more:,} more", names=named, more=more) if more > 0 else named
 
 
 def first_notes(notes: Sequence[str]) -> list[str]:

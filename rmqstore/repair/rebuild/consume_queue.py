@@ -34,12 +34,12 @@ from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.repair.plan.content import Literal, Reencoded
-from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.kernels import I64, U8, Bool, false_runs, leading
 from rmqstore.scan.units import UnitArray, last_nonzero_in, unit_chunks
-from rmqstore.texts import Text, many
+from rmqstore.texts import Text, first_few, many
 
 WHY = Text("rebuilt from the log: its messages, at their queue offsets")
 BATCH_UNIT = consumequeue.BATCH_UNIT.size

@@ -20,7 +20,7 @@ from rmqstore.errors import Refused, RmqStoreError, StoreIsLive
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
+from rmqstore.repair.plan.plan_builder import PlanBuilder, first_notes
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.planned import FirstParts, examine_again
 from rmqstore.repair.recover import plan_recovery
@@ -30,7 +30,7 @@ from rmqstore.repair.replica.proof import LostEnd, Proof, common_epoch_end, comp
 from rmqstore.repair.replica.replica import Replica, ReplicaLog, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import OUTVOTED, HealOptions, Place, Sources, find_places, find_sources, judge
 from rmqstore.repair.store_guard import refuse_overlap, refuse_whole
-from rmqstore.texts import Text
+from rmqstore.texts import Text, first_few
 from rmqstore.texts import joined as joined_texts
 
 FACT = "restored"
