@@ -19,14 +19,13 @@ from rmqstore.repair.rebuild.consume_queues import (
     RebuildChoices,
     cut_queues,
     known_topic,
-    parse_label,
     plan_queue_files,
 )
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.unrepaired import note_contradicted
-from rmqstore.scan.dispatch import Name
+from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text
 
 _QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database

@@ -17,7 +17,7 @@ from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import offset_decisions
-from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, parse_label, plan_queue_files
+from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, plan_queue_files
 from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record_start
@@ -26,7 +26,7 @@ from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.solve import reach
 from rmqstore.repair.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.unrepaired import note_contradicted, unrebuilt_problems
-from rmqstore.scan.dispatch import Name
+from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:

@@ -191,6 +191,13 @@ class _Words:
 Name = tuple[str, int]
 """A queue: topic, queue id."""
 
+
+def parse_label(label: str) -> Name | None:
+    """Parse `TOPIC/ID`, as `QueueTable.label` writes it; None for any other text."""
+    topic, slash, number = label.rpartition("/")
+    return (topic, int(number)) if slash and topic and number.isdecimal() else None
+
+
 _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 
 

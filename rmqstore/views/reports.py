@@ -30,6 +30,7 @@ from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
 from rmqstore.repair.plan.outcome import Before, before
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.scan.dispatch import parse_label
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers, jobs_or_default
@@ -233,8 +234,8 @@ def _consumers(store: Store, out: StoreReport) -> None:
         return
     left: dict[tuple[str, str], int] = {}
     for label, state in out.report.queues.items():
-        topic, _, queue_id = label.rpartition("/")
-        for progress in offsets.of(topic, int(queue_id)) if queue_id.isdecimal() else ():
+        topic, queue_id = parse_label(label) or (label, -1)
+        for progress in offsets.of(topic, queue_id):
             key = (progress.group, topic)
             left[key] = left.get(key, 0) + max(0, state.max - max(progress.offset, state.min))
     popped = PopProgress.read(store, offsets)

@@ -38,12 +38,6 @@ from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, many
 
 
-def parse_label(label: str) -> Name | None:
-    """Parse `TOPIC/ID` into topic and queue id; None for any other text."""
-    topic, slash, number = label.rpartition("/")
-    return (topic, int(number)) if slash and topic and number.isdecimal() else None
-
-
 def known_topic(topics: frozenset[str] | None, topic: str) -> bool:
     """Return False for a deleted topic, whose queues are not created again; `topics` as in `Logs`."""
     if topics is None or topic in topics:

@@ -41,11 +41,11 @@ from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSE
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, QueueImage
-from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic, parse_label
+from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic
 from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, writing
 from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
 from rmqstore.repair.salvage.evidence import ConsumerProgress
-from rmqstore.scan.dispatch import Name
+from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text
 
 _OF_UNIT = [one.name for one in consumequeue.UNIT]

@@ -51,14 +51,13 @@ from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, Extension
 from rmqstore.repair.rebuild.consume_queues import (
     LogUnits,
     RebuildChoices,
-    parse_label,
     plan_queue_files,
     size_decision,
 )
 from rmqstore.repair.rebuild.rocksdb import replace_database
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
-from rmqstore.scan.dispatch import Name
+from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text, many
 
 _FILES = {TOPICS: "topics.json", GROUPS: "subscriptionGroup.json", CONSUMER_OFFSETS: "consumerOffset.json"}
