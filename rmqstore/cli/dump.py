@@ -31,92 +31,8 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import Job
+    from rmqstore.views.dump.messages import Job, Log
     from rmqstore.views.dump.selection import Selection
-
-
-def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
-    """Print the units of queues, indexes or timers; return the exit code. Errors: UsageError."""
-    from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
-    from rmqstore.views.dump.batches import UNPARSED, batch_length, batch_lines, batch_rows
-    from rmqstore.views.dump.units import READERS
-
-    directory = _database(store, what)
-    if directory and not is_readable() and not (store.light_in_rocksdb and what == "consumequeue"):
-        out.note(
-            Text(
-                "warning: {folder}/ is a RocksDB, and its rows cannot be read: that {why}",
-                folder=directory,
-                why=missing_extra(),
-            )
-        )
-        return 4
-    problem = ""
-    left = selection.limit
-    unparsed = 0
-
-    def batches() -> Iterator[Any]:
-        nonlocal problem, left, unparsed
-        try:
-            for batch in READERS[what](store, selection):
-                unparsed += batch_length(batch) if UNPARSED in batch else 0
-                if left is None:
-                    yield batch
-                    continue
-                yield {k: v if isinstance(v, (str, int)) else v[:left] for k, v in batch.items()}
-                left -= min(left, batch_length(batch))
-                if left == 0:
-                    return
-        except CannotRead as e:
-            problem = reason(e)
-
-    found = 0
-    if out.format == "ndjson" and not (out.string_ints or out.iso):
-        with out.stream(data=True) as file:
-            for batch in batches():
-                found += batch_length(batch)
-                file.write(("\n".join(batch_lines(batch)) + "\n").encode())
-    else:
-        found = write_rows(out, (row for batch in batches() for row in batch_rows(batch)))
-    if not found and not problem:
-        note_no_match(out, Text("{what} entry", what=what), selection, [str(store.path)])
-    if unparsed:
-        out.note(Text("warning: {rows} could not be parsed", rows=many(unparsed, "row")))
-    if problem:
-        words = Text("warning: the RocksDB in {folder}/ cannot be read completely: {problem}")
-        out.note(words.format(folder=directory, problem=problem))
-    return 4 if problem else 1 if unparsed else 0
-
-
-def _database(store: Store, what: str) -> str:
-    """Return the RocksDB directory that is read; "" for units in files."""
-    from rmqstore.files.rocksdb.rows import DIRECTORY
-
-    if what.endswith("-rows"):
-        return DIRECTORY if store.may_have_message_rows else ""
-    in_rows = store.rocksdb_consume_queue or store.light_in_rocksdb
-    return store.rocksdb_directory.name if in_rows and what == "consumequeue" else ""
-
-
-def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
-    """Print checkpoint or configuration files; return the exit code. Errors: UsageError."""
-    from itertools import islice
-
-    from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
-
-    rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
-    bad = 0
-
-    def counted() -> Iterator[dict[str, Any]]:
-        nonlocal bad
-        for row in islice(rows, limit):
-            bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
-            yield row
-
-    write_rows(out, counted())
-    if bad:
-        out.note(Text("warning: {files} could not be parsed", files=many(bad, "file")))
-    return 1 if bad else 0
 
 
 MESSAGES = ("messages", "commitlog", "dledger")
@@ -141,20 +57,11 @@ _FITTING = {  # filters that apply to each kind; "topic" means --topic and --que
     "checkpoint": set(),
     "config": set(),
 }
-_OF_PART = {
-    "commitlog": "messages",
-    "dledger": "messages",
-    "dledger-group": "messages",
-    "consumequeue": "consumequeue",
-    "consumequeue-tree": "consumequeue",
-    "topic": "consumequeue",
-    "batchconsumequeue": "batchconsumequeue",
-    "batchconsumequeue-tree": "batchconsumequeue",
-    "index": "index",
-    "dledger-index": "dledger-index",
-    "timerlog": "timerlog",
-    "timerwheel": "timerwheel",
-    "config": "config",
+_OF_PART = {  # what is printed of a part of a store
+    **dict.fromkeys(("commitlog", "dledger", "dledger-group"), "messages"),
+    **dict.fromkeys(("consumequeue", "consumequeue-tree", "topic"), "consumequeue"),
+    **dict.fromkeys(("batchconsumequeue", "batchconsumequeue-tree"), "batchconsumequeue"),
+    **{name: name for name in ("index", "dledger-index", "timerlog", "timerwheel", "config")},
 }
 
 
@@ -281,6 +188,93 @@ def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, po
         note_log_offsets(out, selection)
 
 
+# --- units and small files --------------------------------------------------------------------------------------------
+
+
+def dump_units(out: Output, store: Store, what: str, selection: Selection) -> int:
+    """Print the units of queues, indexes or timers; return the exit code. Errors: UsageError."""
+    from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
+    from rmqstore.views.dump.batches import UNPARSED, batch_length, batch_lines, batch_rows
+    from rmqstore.views.dump.units import READERS
+
+    directory = _database(store, what)
+    if directory and not is_readable() and not (store.light_in_rocksdb and what == "consumequeue"):
+        out.note(
+            Text(
+                "warning: {folder}/ is a RocksDB, and its rows cannot be read: that {why}",
+                folder=directory,
+                why=missing_extra(),
+            )
+        )
+        return 4
+    problem = ""
+    left = selection.limit
+    unparsed = 0
+
+    def batches() -> Iterator[Any]:
+        nonlocal problem, left, unparsed
+        try:
+            for batch in READERS[what](store, selection):
+                unparsed += batch_length(batch) if UNPARSED in batch else 0
+                if left is None:
+                    yield batch
+                    continue
+                yield {k: v if isinstance(v, (str, int)) else v[:left] for k, v in batch.items()}
+                left -= min(left, batch_length(batch))
+                if left == 0:
+                    return
+        except CannotRead as e:
+            problem = reason(e)
+
+    found = 0
+    if out.format == "ndjson" and not (out.string_ints or out.iso):
+        with out.stream(data=True) as file:
+            for batch in batches():
+                found += batch_length(batch)
+                file.write(("\n".join(batch_lines(batch)) + "\n").encode())
+    else:
+        found = write_rows(out, (row for batch in batches() for row in batch_rows(batch)))
+    if not found and not problem:
+        note_no_match(out, Text("{what} entry", what=what), selection, [str(store.path)])
+    if unparsed:
+        out.note(Text("warning: {rows} could not be parsed", rows=many(unparsed, "row")))
+    if problem:
+        words = Text("warning: the RocksDB in {folder}/ cannot be read completely: {problem}")
+        out.note(words.format(folder=directory, problem=problem))
+    return 4 if problem else 1 if unparsed else 0
+
+
+def _database(store: Store, what: str) -> str:
+    """Return the RocksDB directory that is read; "" for units in files."""
+    from rmqstore.files.rocksdb.rows import DIRECTORY
+
+    if what.endswith("-rows"):
+        return DIRECTORY if store.may_have_message_rows else ""
+    in_rows = store.rocksdb_consume_queue or store.light_in_rocksdb
+    return store.rocksdb_directory.name if in_rows and what == "consumequeue" else ""
+
+
+def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
+    """Print checkpoint or configuration files; return the exit code. Errors: UsageError."""
+    from itertools import islice
+
+    from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
+
+    rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
+    bad = 0
+
+    def counted() -> Iterator[dict[str, Any]]:
+        nonlocal bad
+        for row in islice(rows, limit):
+            bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
+            yield row
+
+    write_rows(out, counted())
+    if bad:
+        out.note(Text("warning: {files} could not be parsed", files=many(bad, "file")))
+    return 1 if bad else 0
+
+
 # --- messages --------------------------------------------------------------------------------------------------------
 
 
@@ -299,6 +293,7 @@ _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
+    from rmqstore.scan.columns import NOTHING
     from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
 
     logs = logs_of(store, what)
@@ -311,11 +306,13 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
         with out.progress("dump", total) as progress:
             found = write_text(out, store, what, job, damage, count, progress)
     else:
-        by_message = out.format == "table" and not job.entries
-        job, repaired = _with_known_repairs(store, job) if by_message else (job, False)
-        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
-        if repaired:
+        if out.format == "table" and not job.entries:
+            from rmqstore.checks.filler_notes import repaired_records
+
+            job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
+        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
+        if job.selection.repaired != NOTHING:
             rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
         if job.body.style and out.format == "table":
             rows, columns = map(with_body, rows), (*columns, "body")
@@ -325,15 +322,6 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     if not found:
         note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
-
-
-def _with_known_repairs(store: Store, job: Job) -> tuple[Job, bool]:
-    """Return the job with what journals tell about records, and whether they tell anything."""
-    from rmqstore.checks.filler_notes import repaired_records
-    from rmqstore.scan.columns import NOTHING
-
-    repaired = repaired_records(store)
-    return replace(job, selection=replace(job.selection, repaired=repaired)), repaired != NOTHING
 
 
 def _with_repair(row: dict[str, Any]) -> dict[str, Any]:
@@ -399,11 +387,10 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
             file.write(("\n".join(lines) + "\n\n").encode("utf-8", "backslashreplace"))
 
         if selection.start is not None and selection.stop is None and (selection.limit or 1) == 1:
+            at = selection.start
             for log in logs:
-                if log.queue.start <= selection.start < log.queue.stop:
-                    at = selection.start
-                    if log.body_offset and log.queue.pread(8, at)[4:8] == b"":
-                        continue
+                cut_off = log.body_offset and len(log.queue.pread(8, at)) <= 4
+                if log.queue.start <= at < log.queue.stop and not cut_off:
                     show(hex_lines(annotate(log.queue, _entry_start(log, at), log.body_offset, body=shown)))
                     return 0
             raise UsageError(
@@ -420,12 +407,10 @@ def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: b
     return tell_damage(out, damage)
 
 
-def _entry_start(log: Any, at: int) -> int:
+def _entry_start(log: Log, at: int) -> int:
     """Return the start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
-    if not log.body_offset:
-        return at
     from rmqstore.formats.message import MAGIC_V1, MAGIC_V2
 
-    head = log.queue.pread(8, at)
-    is_message = int.from_bytes(head[4:8], "big", signed=True) in (MAGIC_V1, MAGIC_V2)
-    return at - log.body_offset if is_message and at - log.body_offset >= log.queue.start else at
+    entry = at - log.body_offset
+    is_message = int.from_bytes(log.queue.pread(8, at)[4:8], "big", signed=True) in (MAGIC_V1, MAGIC_V2)
+    return entry if is_message and entry >= log.queue.start else at
