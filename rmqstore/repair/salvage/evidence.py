@@ -204,6 +204,7 @@ def one_bit_apart(one: str, other: str) -> bool:
 
 _ROOMY = 256  # bytes that are enough for a visible filler
 _INDEX_CHUNK = 1 << 16  # index units
+_CONTRADICTING = 2  # units that contradict good messages; a single one may be damaged
 
 _Gap = tuple[str, int, int, int]
 """Topic, queue id, and the global offsets of the records around a gap in the queue."""
@@ -649,17 +650,27 @@ def _merge(known: Known, offset: int, units: Sequence[Expected]) -> None:
 def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> Iterator[tuple[int, int, int, int]]:
     """Yield (queue offset, offset, size, tags code) of units that point into the ranges and have no good message.
 
-    Only those count that are in order between units that agree with their messages.
+    Only those count for which the good messages of the queue leave room. If the queue offsets of these messages are in
+    doubt, those that are in order between units that agree with their messages. After several units that contradict
+    good messages, the queue is that of another log, which had the same beginning.
     """
     part = logs.queues.get((files.topic, files.queue_id))
     accounted = part.accounted if part is not None else []
+    in_doubt = part is None or (not part.shifted and any((part.outliers, part.repeats, part.restarts)))
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT_SIZE, queue.stop // UNIT_SIZE):
         below, above = _unit_of(files, a - 1), _unit_of(files, b)
+        contradicting = 0
         for chunk in unit_chunks(queue, consumequeue.UNIT, start=a * UNIT_SIZE, stop=b * UNIT_SIZE):
             offset = chunk.units["commitlog_offset"].astype(np.int64)
             size = chunk.units["size"].astype(np.int64)
-            hit = ranges.mask(offset) & consumequeue.is_message_unit(offset, size)
+            real = consumequeue.is_message_unit(offset, size)
+            hit = ranges.mask(offset) & real
+            if part is not None and not in_doubt and not part.shifted:
+                stop = chunk.number + len(offset)
+                against = real & ~hit & _with_message(part, chunk.number, stop)
+                hit &= contradicting + np.cumsum(against) < _CONTRADICTING
+                contradicting += int(against.sum())
             previous = _unit_of(files, chunk.number - 1)
             before = previous["commitlog_offset"] if previous is not None else -1
             hit &= offset != np.concatenate(([before], offset[:-1]))  # see `Evidence.unit`
@@ -668,7 +679,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> I
                 in_order = (below is None or below["commitlog_offset"] < at) and (
                     above is None or at < above["commitlog_offset"]
                 )
-                if in_order if part is None or not part.shifted else fits_queue(part, number, at):
+                if in_order if part is None or in_doubt else fits_queue(part, number, at):
                     yield number, at, int(size[i]), int(chunk.units["tags_code"][i])
 
 
@@ -714,6 +725,14 @@ def _before_units(
     if first == 0 or (before is not None and consumequeue.is_pre_blank(before["commitlog_offset"], before["size"])):
         return
     yield MissedOffsets(files.topic, files.queue_id, range(first), -1, offset)
+
+
+def _with_message(part: QueuePart, start: int, stop: int) -> Bool:
+    """Return of which queue offsets within [start, stop) the log has a good message."""
+    out = np.ones(stop - start, dtype=np.bool_)
+    for low, high in _without_message(part, start, stop):
+        out[low - start : high - start] = False
+    return out
 
 
 def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
