@@ -26,6 +26,7 @@ from rmqstore.formats.message import MIN_SIZE, Message, parse_message
 
 NAME_DIGITS = 20
 PAGE = 4096
+_MISSING = 16  # distances up to this many files are taken for missing files
 MAX_OFFSET = (1 << 63) - 1
 
 
@@ -108,7 +109,8 @@ def infer_file_size(
 
     File lengths and the distances between names vote, so that one truncated or renamed file does not matter. If there
     is no majority, a second vote uses the start offsets that `place` reads from the files. If that fails too, the
-    smallest distance between names counts. A single file's length counts if it is a multiple of `unit`.
+    smallest distance between names counts, or the length of the longest file if only some files can be missing between
+    them. A single file's length counts if it is a multiple of `unit`.
     """
     named = {
         e.path: (start, e.length)
@@ -131,6 +133,10 @@ def infer_file_size(
     step = min((b - a for a, b in itertools.pairwise(starts)), default=0)
     if any(start % step for start in starts) if step else starts[0] % default:
         step = functools.reduce(gcd, starts)
+    longest = max(length for _, length in files)
+    divides = longest > 0 and not any(start % longest for start in starts)
+    if divides and longest % (unit if unit > 1 else PAGE) == 0 and longest < step <= _MISSING * longest:
+        return longest, "files"
     # a step smaller than the shortest file would make files overlap: a name is wrong
     return (step, "names") if step >= max(shortest, unit, 2) else (default, "default")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.mapped_file_queue import DirEntry, infer_file_size, offset_to_file_name
+from rmqstore.files.mapped_file_queue import PAGE, DirEntry, infer_file_size, offset_to_file_name
 from rmqstore.files.store import open_store
 from tests.command import run_json
 from tests.stores import copy_store
@@ -27,7 +27,7 @@ def test_one_wrong_name_does_not_change_the_size(wrong: str, files: int) -> None
     assert infer_file_size([*entries, entry(wrong)], DEFAULT) == (SIZE, "files")
 
 
-@pytest.mark.parametrize("length", [19, 4096, 100_000, SIZE + 4096, 1 << 40])
+@pytest.mark.parametrize("length", [19, PAGE, 100_000, SIZE + PAGE, 1 << 40])
 @pytest.mark.parametrize("files", [2, 3, 20])
 def test_one_wrong_length_does_not_change_the_size(length: int, files: int) -> None:
     for wrong in range(files):
@@ -37,6 +37,13 @@ def test_one_wrong_length_does_not_change_the_size(length: int, files: int) -> N
 
 def test_equal_lengths_count_only_where_the_names_fit() -> None:
     assert infer_file_size([entry(0, 4_096), entry(6_000_000, 4_096)], DEFAULT) == (6_000_000, "names")
+
+
+def test_files_missing_between_two_others_leave_the_length_of_the_longest_one() -> None:
+    assert infer_file_size([entry(0, SIZE - PAGE), entry(2 * SIZE)], DEFAULT) == (SIZE, "files")
+    assert infer_file_size([entry(0, 0), entry(16 * SIZE)], DEFAULT) == (SIZE, "files")
+    assert infer_file_size([entry(0, 0), entry(17 * SIZE)], DEFAULT) == (17 * SIZE, "names")
+    assert infer_file_size([entry(0, 0), entry(2 * SIZE, SIZE - PAGE)], DEFAULT) == (2 * SIZE, "names")
 
 
 def test_names_that_overlap_state_no_size() -> None:

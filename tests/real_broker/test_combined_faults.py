@@ -75,6 +75,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
     break_by_hand: (
         ("5.1.4-clean", 3753113900),
         ("5.1.4-formats", 2230433741),
+        ("5.4.0-controller-master", 1965874781),
         ("5.4.0-dledger-killed", 4172763284),
         ("5.4.0-dledger3-n0", 1930437085),
         ("5.4.0-killed", 717305338),
@@ -90,7 +91,9 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
     break_with_foreign: (
         ("5.1.4-before-dledger", 1309215508),
         ("5.5.1-rocksdb-separate", 2837648840),
+        ("5.5.1-config-v2", 241103509),
         ("5.5.1-timer-rocksdb-pending", 2264241896),
+        ("5.5.1-trans-rocksdb", 3513626536),
     ),
 }
 """Seeds with which the tool and the real broker once disagreed."""
