@@ -336,7 +336,8 @@ def _compare_messages(one: Faulty, plan: Mapping[str, Any], hit: frozenset[int],
 def _compare_loss(one: Faulty, plan: Mapping[str, Any], was: OracleResult, now: OracleResult) -> None:
     """Compare the lost messages of a plan with those that the real store no longer reads.
 
-    A message of which only header or properties changed, and one that went to another queue, are not lost.
+    A message of which only header or properties changed, and one that went to another queue, are not lost. Messages of
+    another broker's log file may be told that this store never had.
     """
     kept = {(m.commitlog_offset, m.body_crc) for m in messages(now).values()}
     sounds = messages(was)
@@ -345,7 +346,8 @@ def _compare_loss(one: Faulty, plan: Mapping[str, Any], was: OracleResult, now: 
     told, at_least = plan["loss"]["messages"], plan["loss"].get("at_least", False)
     by_queue, real = plan["loss"]["queues"], Counter(queue for queue, _ in lost)
     unlike = {q: (by_queue.get(q, 0), real[q]) for q in real.keys() | by_queue if by_queue.get(q, 0) != real[q]}
-    assert told <= len(lost), f"{told} lost messages are told, {len(lost)} are lost (queue: told, lost): {unlike}"
+    of_others = any(what.startswith("commitlog/") and " of " in what and " cut to " not in what for what in one.said)
+    assert told <= len(lost) or of_others, f"{told} lost messages are told, {len(lost)} are lost (queue: told, lost): {unlike}"
     assert at_least or told == len(lost), f"only {told} of {len(lost)} lost ones are told (queue: told, lost): {unlike}"
 
 
