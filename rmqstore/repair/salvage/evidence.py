@@ -712,15 +712,17 @@ def _between_units(
 def _before_units(
     files: ConsumeQueueFiles, logs: Logs, units: Sequence[tuple[int, int, int, int]]
 ) -> Iterator[MissedOffsets]:
-    """Yield the queue offsets before the first unit of a queue of which the log has no good message.
+    """Yield the queue offsets before a queue's first unit, if the log has no good message before it.
 
     `units` are those that point into damage. A queue begins at 0 in a log that begins at 0, unless a broker wrote
     pre-blanks there (ConsumeQueue#fillPreBlank).
     """
     part = logs.queues.get((files.topic, files.queue_id))
-    if not units or logs.min_offset > 0 or (part is not None and (part.messages or part.shifted)):
+    if not units or logs.min_offset > 0 or (part is not None and part.shifted):
         return
     first, offset = min((number, offset) for number, offset, _, _ in units)
+    if part is not None and part.messages and first >= part.first:
+        return
     before = files.queue.unit(consumequeue.UNIT, first - 1) if first else None
     if first == 0 or (before is not None and consumequeue.is_pre_blank(before["commitlog_offset"], before["size"])):
         return
