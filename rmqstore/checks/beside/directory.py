@@ -156,13 +156,15 @@ def _is_being_created(odd: OddEntry, live: bool) -> bool:
 def _other_size(queue: MappedFileQueue, lengths: Counter[int]) -> int | None:
     """Return the common size of all files if it differs from the configured size.
 
-    A single shorter file does not count: it may have been truncated.
+    A single shorter file does not count, and files whose names show another size do not: they may have been truncated.
     """
     if queue.size_from != "config" or len(lengths) != 1:
         return None
     (length,) = lengths
     alone = lengths.total() == 1 and length < queue.file_size
-    return None if length == queue.file_size or alone else length
+    starts = (file_name_to_offset(name) for name in (*(f.name for f in queue.files), *(o.path.name for o in queue.odd)))
+    truncated = length == 0 or any(start is not None and start % length for start in starts)
+    return None if length == queue.file_size or alone or truncated else length
 
 
 def _file_size(findings: Findings, name: str, key: str, configured: int, actual: int) -> None:

@@ -109,7 +109,7 @@ def are_of_another_queue(row: list[UnownedUnit], fit: int, known: bool) -> bool:
     """Whether consecutive units belong to another queue; otherwise, each of them may prove that its record is damaged.
 
     `fit`: number of good units of the queue. `known`: topics.json, or without it the log, has this topic, or does not
-    have the other.
+    have the other; and the directory is not a renamed one.
     """
     if row[0].reason:
         return False

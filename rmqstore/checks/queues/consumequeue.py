@@ -260,7 +260,7 @@ class QueueCheck:
         moved = self._note_moved(fit)
         for row in rows(self.loose):
             one, count = row[0], len(row)
-            known = self.files.topic in topics or one.topic not in topics
+            known = (self.files.topic in topics or one.topic not in topics) and not self._is_renamed(one, fit)
             if one.reason:
                 pointing.nowhere[one.file] += count
                 self._hold(codes.CQ_DANGLING_UNIT, row, {"reason": one.reason})
@@ -275,6 +275,11 @@ class QueueCheck:
                     else:
                         self._misfiled(unit)
         self.loose = []
+
+    def _is_renamed(self, unit: UnownedUnit, fit: int) -> bool:
+        """Return whether the directory, without a good unit, can be the missing one of a queue with a lower id."""
+        lower = unit.topic == self.files.topic and unit.queue_id < self.files.queue_id
+        return not fit and lower and not self._queue_of(unit.topic, unit.queue_id).stop
 
     def _note_moved(self, fit: int) -> bool:
         """Note in `Pointing` if the directory is of another queue, or of another log; return whether of another queue.
