@@ -197,7 +197,10 @@ def _queues_cut(store: Path, dice: random.Random) -> str:
 
 
 def _of_another_broker(store: Path, dice: random.Random) -> str:
-    """Restore a topic's queues, or a log file, from the backup of another broker of the same version."""
+    """Restore a topic's queues, or a log file, from the backup of another broker of the same version.
+
+    It is not the first file: these stores begin with the same messages, as those of no two brokers do.
+    """
     version = store.name.partition("-")[0]
     other = unpack(dice.choice([name for name in BROKER_STORES if name.startswith(version) and name != store.name]))
     if dice.random() < 0.5:
@@ -212,6 +215,7 @@ def _of_another_broker(store: Path, dice: random.Random) -> str:
         shutil.copytree(other / "consumequeue" / path.name, path)
     else:
         files = [path for path in sorted(store.glob("commitlog/*")) if (other / "commitlog" / path.name).is_file()]
+        files = [path for path in files if path.name.strip("0")]
         if not files:
             return ""
         path = dice.choice(files)
