@@ -125,3 +125,12 @@ def is_sound_topic(topic: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return all(c >= 0x20 for c in topic)
+
+
+def one_bit_apart(one: str, other: str) -> bool:
+    """Return whether two topics differ in one bit; bytes that are not UTF-8 fit any character."""
+    different = [(a, b) for a, b in zip(one, other, strict=False) if a != b]
+    if len(one) != len(other) or len(different) != 1:
+        return False
+    ((a, b),) = different
+    return a == "\ufffd" or (ord(a) ^ ord(b)).bit_count() == 1

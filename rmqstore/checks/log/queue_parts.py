@@ -7,7 +7,7 @@ consume queue in bulk. Only what differs is examined one by one. The result cons
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -147,6 +147,16 @@ class QueuePart:
     def has_unit(self, queue_offset: int) -> bool:
         """Return whether the unit at a queue offset belongs to a message."""
         return any(a <= queue_offset < b for a, b in self.accounted)
+
+    def without_message(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the ranges of queue offsets within [start, stop) that no record has."""
+        for low, high in ((start, self.first), *((gap.expected, gap.got) for gap in self.gaps), (self.next, stop)):
+            if max(low, start) < min(high, stop):
+                yield max(low, start), min(high, stop)
+
+    def has_message(self, queue_offset: int) -> bool:
+        """Return whether a record has a queue offset."""
+        return bool(self.messages) and not any(self.without_message(queue_offset, queue_offset + 1))
 
     def add_stretch(self, new: QueueRun) -> None:
         """Append records, joined to the last stretch if their queue offsets continue it."""

@@ -36,7 +36,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import TRANSACTION_COMMIT
-from rmqstore.formats.services import is_sound_topic
+from rmqstore.formats.services import is_sound_topic, one_bit_apart
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
 from rmqstore.scan.units import UnitArray, last_nonzero_in, recovery_end, unit_chunks
 from rmqstore.texts import Text
@@ -250,7 +250,7 @@ class QueueCheck:
         `Pointing` holds back findings that one finding about a whole file or store may replace.
         """
         pointing = self.logs.pointing
-        fit = sum(b - a for a, b in self.part.accounted)
+        fit = sum(b - a for a, b in self.part.accounted) - sum(s.stop - s.start for s in self.part.shifted)
         pointing.fit += fit
         pointing.loose += len(self.loose)
         most_fit = len(self.loose) < 2 or len(self.loose) <= fit
@@ -269,12 +269,20 @@ class QueueCheck:
                 self._hold(codes.CQ_OTHER_QUEUE, row, about)
             else:
                 for unit in row:
-                    if unit.owned or not most_fit or properties.is_lmq(self.files.topic):
+                    of_another = unit.owned or self._is_right(unit)
+                    if of_another or not most_fit or properties.is_lmq(self.files.topic):
                         about = {"topic": unit.topic, "queue_id": unit.queue_id}
                         self._hold(codes.CQ_WRONG_QUEUE, [unit], about | {"message_queue_offset": unit.queue_offset})
                     else:
                         self._misfiled(unit)
         self.loose = []
+
+    def _is_right(self, unit: UnownedUnit) -> bool:
+        """Return whether a record is right where it is: of an unlike topic, or its place in this queue is taken."""
+        own = self.logs.queues.get((unit.topic, unit.queue_id))
+        if unit.topic != self.files.topic and not one_bit_apart(unit.topic, self.files.topic):
+            return own is not None and own.messages > 1
+        return self.part.has_message(unit.number)
 
     def _is_renamed(self, unit: UnownedUnit, fit: int) -> bool:
         """Return whether the directory, without a good unit, can be the missing one of a queue with a lower id."""

@@ -34,6 +34,7 @@ from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.formats.properties import SCHEDULE_TOPIC
+from rmqstore.formats.services import one_bit_apart
 from rmqstore.scan.dispatch import Name
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
@@ -191,15 +192,6 @@ def _queue_of_level(logs: Logs, topic: str, at: int) -> int | None:
     found = properties.parse_properties(message.properties) if message is not None else {}
     level = parse_int(found.get(properties.DELAY, ""))
     return level - 1 if level is not None else None
-
-
-def one_bit_apart(one: str, other: str) -> bool:
-    """Return whether two topics of the same length differ in one bit; bytes that are not UTF-8 fit any character."""
-    different = [(a, b) for a, b in zip(one, other, strict=True) if a != b]
-    if len(different) != 1:
-        return False
-    a, b = different[0]
-    return a == "\ufffd" or (ord(a) ^ ord(b)).bit_count() == 1
 
 
 _ROOMY = 256  # bytes that are enough for a visible filler
@@ -705,7 +697,7 @@ def _between_units(
         for (before, start), (after, stop) in pairwise(places):
             if after - before == 1 or start >= stop:
                 continue
-            for low, high in _without_message(part, before + 1, after):
+            for low, high in part.without_message(before + 1, after) if part is not None else [(before + 1, after)]:
                 yield MissedOffsets(files.topic, files.queue_id, range(low, high), start, stop)
 
 
@@ -732,19 +724,9 @@ def _before_units(
 def _with_message(part: QueuePart, start: int, stop: int) -> Bool:
     """Return of which queue offsets within [start, stop) the log has a good message."""
     out = np.ones(stop - start, dtype=np.bool_)
-    for low, high in _without_message(part, start, stop):
+    for low, high in part.without_message(start, stop):
         out[low - start : high - start] = False
     return out
-
-
-def _without_message(part: QueuePart | None, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of queue offsets within [start, stop) of which the log has no good message."""
-    if part is None:
-        yield start, stop
-        return
-    for low, high in ((start, part.first), *((g.expected, g.got) for g in part.gaps), (part.next, stop)):
-        if max(low, start) < min(high, stop):
-            yield max(low, start), min(high, stop)
 
 
 def _batch_units(files: ConsumeQueueFiles, ranges: OffsetRanges) -> Iterator[tuple[int, Expected]]:
