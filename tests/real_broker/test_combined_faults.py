@@ -86,6 +86,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-clean", 56305609),
         ("5.5.1-index-rocksdb", 376707696),
         ("5.5.1-lite", 1852337726),
+        ("5.5.1-slave", 2914604817),
         ("5.5.1-timer-rocksdb", 292990927),
         ("5.5.1-timer-rocksdb", 2295651738),
         ("5.5.1-trans-rocksdb", 3674538692),
