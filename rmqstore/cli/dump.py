@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -265,7 +266,7 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
 
     def counted() -> Iterator[dict[str, Any]]:
         nonlocal bad
-        for row in islice(rows, limit):
+        for row in rows if limit is None else islice(rows, min(limit, sys.maxsize)):
             bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
             yield row
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import itertools
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -223,7 +224,7 @@ def send(
     if wanted is not None:
         rows = _only(rows, wanted)
     if what.limit is not None:
-        rows = itertools.islice(rows, what.limit)
+        rows = itertools.islice(rows, min(what.limit, sys.maxsize))
     journal = None
     try:
         # a source that cannot be read is refused before a journal is created

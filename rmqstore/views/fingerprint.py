@@ -162,7 +162,7 @@ def read_fingerprint(path: Path) -> StoreFingerprint:
     raw = read_given(path, _MAX_FILE)
     try:
         return _from_json(json.loads(raw))
-    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
         advice = Text("create one with `rmqstore compare STORE --fingerprint-out FILE`")
         raise UsageError(Text("{path} is not a fingerprint file", path=path), advice) from error
 
@@ -265,4 +265,4 @@ def compare_with(store: Store, other: StoreFingerprint, *, jobs: int | None = No
 def _tail_covers(which: StoreFingerprint, offset: int) -> bool:
     """Return whether the listed last records go back to an offset, or to the first record."""
     count = sum(r.count for r in which.ranges)
-    return len(which.tail) >= count or which.tail[0][0] <= offset
+    return len(which.tail) >= count or (bool(which.tail) and which.tail[0][0] <= offset)

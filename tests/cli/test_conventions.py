@@ -462,11 +462,12 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(store: Path) -> None:
     "words",
     [
         ("dump", "--queue", "²"),
+        ("dump", "--what", "config", "--limit", "9" * 30),
         ("offsets", "--set", "CG_part_11", "Order_11", "--to", "²"),
         ("migrate-to-commitlog", "--output", "new", "--peers", "²"),
     ],
 )
-def test_a_digit_that_is_no_number_is_answered(words: tuple[str, ...], tmp_path: Path) -> None:
+def test_numbers_that_are_none_or_too_large_are_answered(words: tuple[str, ...], tmp_path: Path) -> None:
     assert "²".isdigit()  # but int("²") is an error
     store = unpack("5.4.0-dledger" if words[0] == "migrate-to-commitlog" else "5.4.0-clean")
     result = run(words[0], str(store), *(str(tmp_path / word) if word == "new" else word for word in words[1:]))

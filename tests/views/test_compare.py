@@ -279,6 +279,19 @@ def test_file_that_is_no_fingerprint_is_wrong_usage(text: str, tmp_path: Path) -
     assert run("compare", str(unpack(SLAVE)), "--against", str(file)).exit_code == 2
 
 
+@pytest.mark.parametrize("value", [None, [], {}, "x", -1, 1 << 70, [[0, 1, 2]], [[]], {"Order/0": [0, 1]}])
+def test_any_value_in_a_fingerprint_is_answered(value: object, tmp_path: Path) -> None:
+    file = _fingerprint(unpack(MASTER), tmp_path / "master")
+    document = json.loads(file.read_text())
+    for part in (document, document["side"]):
+        for name, kept in part.items():
+            part[name] = value
+            file.write_text(json.dumps(document))
+            result = run("compare", str(unpack(SLAVE)), "--against", str(file))
+            assert result.exit_code in (0, 1, 2, 4), (name, result.stderr)
+            part[name] = kept
+
+
 @pytest.mark.parametrize("words", [(), ("OTHER", "--against", "FILE")])
 def test_exactly_one_thing_is_compared_with(words: tuple[str, ...]) -> None:
     assert run("compare", str(unpack(SLAVE)), *words).exit_code == 2
