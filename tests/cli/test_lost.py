@@ -331,6 +331,13 @@ def test_lines_of_a_list_that_name_no_message_are_counted(tmp_path: Path) -> Non
     assert run_json("lost", str(unpack(STORE)), "--expected", str(file), exit_code=4)["unread_lines"] == 2
 
 
+def test_a_line_that_is_too_long_for_csv_is_an_id_like_others(tmp_path: Path) -> None:
+    file = tmp_path / "acknowledged.txt"
+    file.write_text("x" * 200_000 + "\n")
+    answer = run_json("lost", str(unpack(STORE)), "--expected", str(file), exit_code=1)
+    assert [row["state"] for row in answer["messages"]] == ["nowhere"]
+
+
 @pytest.mark.parametrize("head", ["topic,msgId", "unique_key,keys"])
 def test_a_list_of_expected_messages_may_be_csv_with_a_header(head: str, tmp_path: Path) -> None:
     file = tmp_path / "list.csv"
