@@ -292,7 +292,7 @@ class LocalFiles(Files):
         listed: list[DirEntry] = []
         try:
             entries = sorted(os.scandir(directory), key=attrgetter("name"))
-        except (FileNotFoundError, NotADirectoryError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a damaged topic with a NUL in it
             return listed
         for entry in entries:
             path = directory / entry.name

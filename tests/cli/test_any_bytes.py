@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.command import run
+from tests.damage import overwrite
 from tests.seeds import seeds
 from tests.stores import copy_store
+from tests.views.decoder import find_records
 
 COMMANDS = [
     ["info"],
@@ -69,3 +71,13 @@ def test_a_single_file_of_any_length_is_answered(size: int, tmp_path: Path) -> N
             for command in ("info", "dump", "du"):
                 result = run(command, str(path))
                 assert result.exit_code in (0, 1, 3), f"{command} {path}: {result.stderr}"
+
+
+def test_a_nul_in_the_topic_of_a_record_is_answered(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    record = next(r for r in find_records(store) if r.topic == "Order_11")
+    path = store / "commitlog" / f"{0:020}"
+    overwrite(path, path.read_bytes().index(b"Order_11", record.position) + 3, b"\0")
+    for words in (["find", record.msg_id], ["lost"], ["recover"], ["recover", "--apply", "--accept-fillers"], ["lost"]):
+        result = run(words[0], str(store), *words[1:])
+        assert result.exit_code in (0, 1), f"{words}: {result.exit_code}\n{result.stderr}"
