@@ -404,7 +404,7 @@ SITUATIONS = {
 }
 
 
-@pytest.mark.quick_rows(8)
+@pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_the_recommended_command_runs_as_printed(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

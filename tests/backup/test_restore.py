@@ -70,7 +70,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> tuple[GrowingStore, Pat
     return store, home / "repo"
 
 
-@pytest.mark.quick_rows(8)
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("seed", range(50))
 def test_a_point_in_time(seed: int, history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
     """Exactly the messages that were stored until then."""
@@ -90,6 +90,7 @@ def test_a_point_in_time(seed: int, history: tuple[GrowingStore, Path], tmp_path
         assert not numbers or one.offset <= numbers[-1] + 1
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_an_offset(seed: int, history: tuple[GrowingStore, Path], tmp_path: Path) -> None:
     store, repo = history

@@ -42,6 +42,7 @@ def test_the_log_of_a_snapshot_has_the_messages_of_the_store(name: str, reposito
     assert (of_snapshot.exit_code, of_snapshot.stdout) == (of_store.exit_code, of_store.stdout)
 
 
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.4.0-dledger", "5.4.0-dledger-mixed", "5.4.0-rocksdb"])
 @pytest.mark.parametrize(
     "words",
@@ -75,6 +76,7 @@ def test_queues_and_index_of_a_snapshot_equal_those_of_its_store(
     ), derived.output
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     "name", ["5.4.0-clean", "5.4.0-killed", "5.4.0-dledger", "5.4.0-dledger-mixed", "5.4.0-rocksdb"]
 )
@@ -253,7 +255,7 @@ def test_worker_processes_read_a_snapshot(repository: Path) -> None:
     assert report.commitlog["messages"] == copy.snapshot.manifest.messages
 
 
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("seed", range(100))
 def test_random_damage_is_healed(seed: int, grown: tuple[GrowingStore, Path, list[bytes]], tmp_path: Path) -> None:
     """Whatever happens to the log of a store, its backup gives every byte of records and BLANKs back.

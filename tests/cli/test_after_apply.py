@@ -52,6 +52,7 @@ def test_output_that_cannot_be_written_is_found_before_the_first_write(store: Pa
     assert snapshot(store) == before
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("how", ["--json -o /dev/full", "-o /dev/full", "--json > /dev/full"])
 def test_report_that_cannot_be_written_after_an_apply_is_exit_4_and_names_the_journal(store: Path, how: str) -> None:
     before = content_only(snapshot(store))

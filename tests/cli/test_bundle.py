@@ -123,7 +123,7 @@ def test_a_bundle_has_the_findings_of_its_store_and_none_of_its_words(name: str,
     )
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", SOME_CASES)
 def test_a_bundle_of_a_damaged_store_is_damaged_in_the_same_places(name: str, tmp_path: Path) -> None:
     case = read_case(name)
@@ -134,6 +134,7 @@ def test_a_bundle_of_a_damaged_store_is_damaged_in_the_same_places(name: str, tm
     assert findings(copy, *given) == findings(store, *words)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("position", [166_170 + 88, 180_047 + 840, 244_039 + 90])
 def test_what_a_repair_concludes_from_a_checksum_stays(position: int, tmp_path: Path) -> None:
     store = copy_store(STORE, tmp_path / "original")

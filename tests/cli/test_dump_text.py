@@ -91,6 +91,7 @@ def test_part_of_the_lines_is_a_part_of_all_lines(store: Path, words: tuple[str,
     )
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("area", [1, 3_000, 1 << 20])
 def test_text_that_does_not_fit_into_the_shared_memory_is_sent(
     store: Path, area: int, monkeypatch: pytest.MonkeyPatch

@@ -53,6 +53,7 @@ def test_dump_marks_fillers(lost_two: tuple[Path, list[Record]]) -> None:
     assert [row["filler"] for row in table] == [str(row["filler"]).lower() for row in dumped]
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("columns", ["80", "120"])
 def test_a_table_of_dump_says_what_a_repair_did(
     lost_two: tuple[Path, list[Record]], columns: str, monkeypatch: pytest.MonkeyPatch
@@ -122,6 +123,7 @@ def test_a_journal_whose_plan_is_damaged_tells_nothing_about_fillers(text: str, 
     assert run_json("verify", str(store), exit_code=0)["fillers"] == [{"count": 2, "repair": None}]
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_mended_message_is_marked_until_the_repair_is_undone(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

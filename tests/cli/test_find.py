@@ -93,7 +93,7 @@ CHANGES = [(name, change) for change in (no_change, damage_log) for name in WITH
 CHANGES += [(name, change) for change in (drop_index, zero_slots, break_chains) for name in FEW]
 
 
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize(("name", "change"), CHANGES, ids=lambda v: v if isinstance(v, str) else v.__name__)
 def test_keys_and_ids_give_what_a_full_scan_gives(name: str, change: Callable[[Path], None], tmp_path: Path) -> None:
     store = unpack(name) if change is no_change else copy_store(name, tmp_path)
@@ -251,6 +251,7 @@ def test_groups_that_have_not_come_to_it_are_named(store: Path) -> None:
     assert first_line(store, "tx11_0") == "tx11_0: arrived, committed, read past by CG_a and CG_b, not by CG_c"
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb"])
 def test_a_lost_message_is_lost_before_and_after_its_repair(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -169,6 +169,7 @@ def test_versions_that_cannot_read_a_format_have_a_row_but_not_the_headline() ->
     assert "RocketMQ 5.1.0 to 5.5.1 (wrote this store) would start and lose nothing" in text
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("thorough", [True, False])
 @pytest.mark.parametrize(("name", "version", "lost"), [("5.1.4-formats", "5.0.0", 79), ("4.9.7-ipv6", "4.5.2", 176)])
 def test_formats_that_a_version_cannot_read_stop_it_in_large_logs_too(

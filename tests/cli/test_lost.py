@@ -68,7 +68,7 @@ def places(answer: Mapping[str, Any], **wanted: object) -> list[tuple[str, int, 
     ]
 
 
-@pytest.mark.quick_rows(3)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     ("name", "folder"),
     [
@@ -284,6 +284,7 @@ def expected(store: Path, texts: list[str], place: Path, exit_code: int = 1) -> 
     return {row["expected"]: (row["state"], row["cause"]) for row in rows}
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb", "4.9.7-clean"])
 def test_every_acknowledged_message_of_a_sound_store_is_in_it(name: str, tmp_path: Path) -> None:
     store = unpack(name)
@@ -388,6 +389,7 @@ def test_messages_of_a_deleted_topic_are_listed_and_can_be_brought_back(store: P
     assert lost(store, "--next-start", exit_code=0)["deleted_topics"] == []
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", [STORE, "5.4.0-dledger", "5.4.0-rocksdb", "5.5.1-trans-rocksdb", "5.5.1-formats"])
 def test_without_the_log_every_message_is_lost(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

@@ -19,6 +19,7 @@ from tests.test_operator_tasks import in_a_terminal
 STORE = "5.4.0-clean"
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize(
     "words", [("verify",), ("info",), ("find", "ord11_308"), ("get", "Order_11/0/3"), ("lost",), ("recover",)]
 )

@@ -69,7 +69,7 @@ def compare_with_full_scan(store: Store) -> int:
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.quick_rows(5)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", STORES)
 def test_a_part_of_the_log_has_what_a_full_scan_finds(name: str) -> None:
     saved = compare_with_full_scan(open_store(unpack(name)))
@@ -77,7 +77,7 @@ def test_a_part_of_the_log_has_what_a_full_scan_finds(name: str) -> None:
 
 
 @pytest.mark.usefixtures("narrow")
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", DAMAGED)
 def test_damage_hides_no_message_from_a_search_by_time(name: str, tmp_path: Path) -> None:
     assert compare_with_full_scan(open_store(make(read_case(name), tmp_path))) > 0

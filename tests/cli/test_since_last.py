@@ -70,7 +70,7 @@ def codes(report: Mapping[str, object]) -> set[str]:
     return set(found)
 
 
-@pytest.mark.quick_rows(5)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", STORES)
 def test_the_answer_is_that_of_a_full_read(name: str, tmp_path: Path, at_once: None) -> None:
     store, state = unpack(name), tmp_path / "state"

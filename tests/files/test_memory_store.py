@@ -24,8 +24,10 @@ from tests.files.memory_files import MemoryFiles
 from tests.stores import copy_store, sent
 
 
+@pytest.mark.quick_rows  # each store, and each number of processes
+@pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", ["5.1.4-dledger-mixed", "5.4.0-formats", "5.4.0-rocksdb", "5.5.1-timer-rocksdb"])
-def test_every_view_of_a_store_in_memory_is_the_same(name: str, tmp_path: Path) -> None:
+def test_every_view_of_a_store_in_memory_is_the_same(name: str, jobs: int, tmp_path: Path) -> None:
     if "rocksdb" in name:
         pytest.importorskip("rocksdict")
     root = copy_store(name, tmp_path)
@@ -33,8 +35,7 @@ def test_every_view_of_a_store_in_memory_is_the_same(name: str, tmp_path: Path) 
     on_disk = views(root, LOCAL, key, jobs=1)
     files = MemoryFiles(root)
     shutil.rmtree(root)
-    for jobs in (1, 2):
-        assert views(root, files, key, jobs) == on_disk
+    assert views(root, files, key, jobs) == on_disk
     assert not root.exists()
 
 

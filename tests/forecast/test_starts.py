@@ -28,7 +28,7 @@ STORES = ("4.9.7-killed", "5.1.4-dledger", "5.4.0-clean", "5.4.0-killed", "5.4.0
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", STORES)
-@pytest.mark.quick_rows(8)
+@pytest.mark.quick_rows(4)
 def test_sharing_changes_no_forecast(name: str, damage: str, tmp_path: Path) -> None:
     for seed in seeds(1):
         store = copy_store(name, tmp_path)

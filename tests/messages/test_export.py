@@ -91,7 +91,7 @@ def from_csv(path: Path) -> Iterator[dict[str, Any]]:
         yield {k: v for k, v in out.items() if v not in ("", b"") or k.startswith("body")}
 
 
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", STORES)
 @pytest.mark.parametrize("words", WAYS, ids=["stored", "decoded"])
 def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[str], tmp_path: Path) -> None:
@@ -214,6 +214,7 @@ def test_any_messages_are_the_same_in_every_format(messages: list[dict[str, Any]
         assert {k: v for k, v in one.items() if v is not None or k in kept} == wanted
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("library", ["duckdb", "pandas", "polars"])
 def test_other_tools_see_typed_columns_without_a_cast(library: str, tmp_path: Path) -> None:
     tool = pytest.importorskip(library, reason=f"{library} is not installed")

@@ -14,6 +14,7 @@ import pytest
 from rmqstore.files.config import wrong_type
 from rmqstore.formats.configuration import ConfigJsonError, object_of, parse_config_text, reader_of
 from tests.real_broker.java import BrokerUnavailable, java_classes
+from tests.real_broker.oracle import archive_option
 
 PLAIN = {
     "topics.json": (
@@ -73,7 +74,7 @@ def test_a_text_that_counts_as_read_is_read_by_the_real_reader(version: str, tmp
         pytest.skip(str(missing))
     asked = list(texts())
     lines = "".join(f"{name}\t{base64.b64encode(text).decode()}\n" for name, text in asked)
-    command = classes.command("ConfigTexts", log=tmp_path / "log", home=tmp_path)
+    command = classes.command("ConfigTexts", log=tmp_path / "log", home=tmp_path, options=archive_option(classes))
     done = subprocess.run(command, input=lines, capture_output=True, text=True, check=True)
     real = [line == "read true" for line in done.stdout.splitlines() if line.startswith("read ")]
     assert len(real) == len(asked)

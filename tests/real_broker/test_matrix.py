@@ -81,7 +81,7 @@ def _one_of_each_code() -> list[object]:
     return out
 
 
-@pytest.mark.quick_rows(14)
+@pytest.mark.quick_rows(9)
 @pytest.mark.parametrize(("name", "cell"), _one_of_each_code())
 def test_each_code_s_first_case_in_one_version(name: str, cell: Cell, tmp_path: Path, sounds: Sounds) -> None:
     """The two-pass test of the same case checks verify and undo."""

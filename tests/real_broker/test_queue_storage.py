@@ -55,6 +55,7 @@ def test_both_versions_read_every_message_in_the_other_form(
     assert content(store) == before
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("name", STORES)
 def test_queues_without_a_message_go_on_at_their_end(name: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
     version = meta(name).version

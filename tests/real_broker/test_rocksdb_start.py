@@ -86,7 +86,7 @@ def test_after_a_clean_exit_the_message_at_the_rows_end_gets_no_row(
     assert oracle_servers.load(meta(name).version, store, settings).readable == MESSAGES[name] - 1
 
 
-@pytest.mark.quick_rows(3)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", MESSAGES)
 @pytest.mark.parametrize("newer", NEWER)
 def test_a_broker_does_not_start_with_a_newer_format(

@@ -50,7 +50,7 @@ def _in_turn() -> set[str]:
 OFTEN = _in_turn()
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     "case", [pytest.param(case, marks=() if case.name in OFTEN else pytest.mark.slow, id=case.name) for case in CASES]
 )

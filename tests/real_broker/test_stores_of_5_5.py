@@ -95,7 +95,7 @@ ROWS = {
         real=Real(293),
     ),
     **{
-        f"light queues in RocksDB, {name}": Row(
+        f"light queues in RocksDB, {name}{', without broker.conf' if without_conf else ''}": Row(
             name,
             (
                 Said("verify {store}", ("RocketMQ 5.5.1 would start and lose nothing", *FINE)),
@@ -241,7 +241,14 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", ROWS)
+SLOW = {
+    "separate RocksDB, with its broker.conf",
+    "light queues in RocksDB, 5.5.1-lmq",
+    "light queues in RocksDB, 5.5.1-lite, without broker.conf",
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in ROWS])
 def test_commands_tell_what_the_real_broker_does(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     row = ROWS[name]
     store = copy_store(row.store, tmp_path)

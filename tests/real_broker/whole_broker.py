@@ -24,6 +24,7 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.real_broker.java import LOGGING, java_classes
+from tests.real_broker.oracle import archive_option
 from tests.stores import CACHE as MASTERS
 
 # the files that the start-up classes of 4.9.x and 5.x need in ROCKETMQ_HOME/conf
@@ -234,7 +235,8 @@ class WholeBroker:
 
     def run_java(self, main: str, *arguments: str, timeout: float = 240) -> str:
         """Run another program with the jars of this version, and return its output."""
-        command = self._classes.command(main, log=self._home / "client.log", home=self._home)
+        options = archive_option(self._classes)
+        command = self._classes.command(main, log=self._home / "client.log", home=self._home, options=options)
         done = subprocess.run(
             [*command, *arguments], cwd=self._home, capture_output=True, text=True, timeout=timeout, check=False
         )
@@ -245,7 +247,7 @@ class WholeBroker:
     def _launch(self, name: str, main: str, conf: Mapping[str, str]) -> None:
         path = self._home / f"{name}.conf"
         path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), "utf-8")
-        options = (f"-Drocketmq.home.dir={self._home}", "-XX:MaxDirectMemorySize=1g")
+        options = (f"-Drocketmq.home.dir={self._home}", "-XX:MaxDirectMemorySize=1g", *archive_option(self._classes))
         command = self._classes.command(main, log=self._home / f"{name}.log", home=self._home, options=options)
         environment = dict(os.environ, ROCKETMQ_HOME=str(self._home))
         with (self._home / f"{name}.out").open("ab") as out:

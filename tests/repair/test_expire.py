@@ -175,7 +175,7 @@ def test_the_command_prints_its_plan_applies_it_and_can_be_undone(tmp_path: Path
 @pytest.mark.parametrize(
     "name", ["5.4.0-clean", "5.4.0-killed", "4.9.7-dledger", "5.1.4-dledger-mixed", "5.4.0-rocksdb", "5.5.1-formats"]
 )
-@pytest.mark.quick_rows(6)
+@pytest.mark.quick_rows(3)
 def test_the_plan_predicts_findings_and_forecast_of_the_result(name: str, seed: int | None, tmp_path: Path) -> None:
     if "rocksdb" in name:
         need_rocksdict()

@@ -306,6 +306,7 @@ def entries(store: Path, job: ExportJob) -> list[dict[str, Any]]:
     return out
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("split", [1 << 12, 1 << 16, 1 << 28])
 @pytest.mark.parametrize("name", ["5.4.0-killed", "5.4.0-dledger-mixed"])
 def test_damage_is_counted_as_by_du_however_the_log_is_cut(name: str, split: int, tmp_path: Path) -> None:

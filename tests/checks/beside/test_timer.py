@@ -37,6 +37,7 @@ def check(store: Store, log: LogRange = ALL, *, live: bool = False) -> tuple[Fin
     return findings, facts
 
 
+@pytest.mark.quick_rows(15)
 @pytest.mark.parametrize("name", STORES)
 def test_a_real_timer_is_sound(name: str) -> None:
     findings, facts = check(opened(name))

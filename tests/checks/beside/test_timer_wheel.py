@@ -189,6 +189,7 @@ def test_the_newest_snapshot_is_the_wheel_where_it_is_used(made: Timer) -> None:
     assert made.found(mappedFileSizeTimerLog=str(FILE)) == {("TM-WHEEL-SLOT", "lost"): 6}
 
 
+@pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", [name for name, (_, expected) in DAMAGES.items() if expected])
 def test_recover_writes_the_slots_that_the_log_requires(made: Timer, name: str) -> None:
     change, expected = DAMAGES[name]

@@ -33,6 +33,7 @@ def restart(store: Path, number: int) -> None:
             file.unlink()
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("number", [60, 112, 225])
 def test_a_recreated_topic_is_a_note(store: Path, number: int) -> None:
     restart(store, number)

@@ -48,6 +48,7 @@ def test_bytes_after_the_page_are_a_dirty_tail(store: Path) -> None:
     assert counts(store) == {"CL-DIRTY-TAIL": 1}
 
 
+@pytest.mark.quick_rows(4)
 @pytest.mark.parametrize("name", ["5.5.1-nommap", "5.5.1-clean", "5.4.0-clean"])
 @pytest.mark.parametrize("field", ["size", "magic", "body_length", "body"])
 def test_a_damaged_last_record_is_never_taken_for_remains(tmp_path: Path, name: str, field: str) -> None:

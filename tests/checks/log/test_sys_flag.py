@@ -33,7 +33,7 @@ def told(before: int, after: int) -> bool:
     return {0: 3}.get(after >> 8 & 7, after >> 8 & 7) != before >> 8 & 7 or not after & 1
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("flag", [0x301, 0x101, 0x201, 0])
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
 def test_every_bit_that_misleads_a_reader_is_found_and_repaired(name: str, flag: int, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def _ends() -> Iterator[object]:
             yield pytest.param(stopped_after, way, id=f"{name}-{way}", marks=() if often else pytest.mark.slow)
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(2)
 @parts(2, quick=0)
 @pytest.mark.parametrize(("stopped_after", "way"), [*_ends()])
 def test_undo_that_stops_at_any_call_can_be_run_again(

@@ -183,6 +183,7 @@ _QUICK = {(pure_plan, "error", 0), (pure_plan, "kill-torn", 1), (full_plan, "kil
 _WAYS = {pure_plan: ("error", "kill-torn"), full_plan: ("error", "torn", "for-good", "kill", "kill-torn")}
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("make", "way", "part"),
     [
@@ -243,6 +244,7 @@ def test_undo_that_stops_at_any_call_can_be_run_again(
         shutil.rmtree(store)
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("way", ["error", pytest.param("kill-torn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("half", [0.5, 0.6, 0.7])
 @parts(2, quick=1)

@@ -20,6 +20,7 @@ from tests.untouched import assert_untouched, tree
 BLANK = bytes.fromhex("CBD43194")
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.4.0-dledger-mixed", "5.1.4-dledger-killed", "head_dledger_150"])
 def test_every_message_comes_along_and_the_source_is_only_read(name: str, tmp_path: Path) -> None:
     source, output = unpack(name), tmp_path / "plain"

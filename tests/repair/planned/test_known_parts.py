@@ -89,6 +89,7 @@ CASES: dict[str, tuple[str, Change]] = {
 }
 
 
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("case", CASES)
 def test_known_parts_change_no_result(case: str, tmp_path: Path, scanned: list[int]) -> None:
     name, change = CASES[case]

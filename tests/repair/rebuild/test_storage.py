@@ -101,6 +101,7 @@ def test_the_databases_have_what_the_json_files_have_and_their_version(name: str
         assert data_version(open_store(store), table, table) == had["dataVersion"]
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize(
     ("given", "kept"), [({}, True), ({"enableLmq": "true"}, True), ({"enableLmq": "false"}, False)]
 )

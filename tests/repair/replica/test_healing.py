@@ -86,7 +86,7 @@ def _all() -> Iterator[object]:
             yield pytest.param(pair, harm, id=f"{name}-{harm.__name__}", marks=marks)
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize(("pair", "harm"), [*_all()])
 def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], None], tmp_path: Path) -> None:
     store = copy_store(pair.store, tmp_path)
@@ -107,7 +107,7 @@ def test_the_original_bytes_come_back(pair: Pair, harm: Callable[[list[Row]], No
     assert {name: entry.content for name, entry in after.items()} == {n: e.content for n, e in broken.items()}
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", PAIRS)
 def test_the_plan_predicts_what_verify_finds_in_the_healed_store(name: str, tmp_path: Path) -> None:
     """Although most of the healed store is not read again."""
@@ -124,7 +124,7 @@ def test_the_plan_predicts_what_verify_finds_in_the_healed_store(name: str, tmp_
     assert log_files(store) == whole
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("seed", seeds(4))
 @pytest.mark.parametrize("name", ["slave", "follower", "backup", "backup, formats"])
 def test_random_damage_is_healed(name: str, seed: int, tmp_path: Path) -> None:

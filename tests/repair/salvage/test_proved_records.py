@@ -43,7 +43,7 @@ def parts(store: Path) -> dict[str, object]:
     return {name: entry for name, entry in files.items() if name.split("/")[0] in PARTS}
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("words", WORDS, ids=" ".join)
 @pytest.mark.parametrize("name", ["4.9.7-clean", "5.4.0-dledger"])
 def test_the_unit_stays_and_this_is_reported(name: str, words: tuple[str, ...], tmp_path: Path) -> None:

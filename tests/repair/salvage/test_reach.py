@@ -62,6 +62,7 @@ def test_a_plain_message_proves_itself_without_units_and_index(name: str, field:
     assert (lost(recover(name, store)), rows(store)) == (0, found)
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("name", ["4.9.7-dledger", "5.1.4-dledger", "5.4.0-dledger-mixed"])
 def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
@@ -76,6 +77,7 @@ def test_messages_between_the_good_ones_and_a_proved_one_become_fillers(name: st
     assert [(row.offset, row.slot) for row in after] == [(row.offset, row.slot) for row in found]
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("field", ["size", "magic", "queue_offset", "physical_offset"])
 def test_the_last_record_of_a_plain_log_is_mended_from_its_unit(field: str, store: Path) -> None:
     found = rows(store)

@@ -63,7 +63,7 @@ def middle(store: Path) -> Row:
     return found[len(found) // 2]
 
 
-@pytest.mark.quick_rows
+@pytest.mark.quick_rows(3)
 @pytest.mark.parametrize("field", DAMAGED_BITS)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_record_is_what_it_was(name: str, field: str, tmp_path: Path) -> None:
@@ -76,6 +76,7 @@ def test_the_record_is_what_it_was(name: str, field: str, tmp_path: Path) -> Non
     assert content(store) == before
 
 
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("field", ["queue id", "INNER_NUM"])
 @pytest.mark.parametrize("words", [("recover", "--role", "slave"), ("rebuild", "cq")], ids=" ".join)
 def test_where_the_log_is_not_changed_the_unit_stays(words: tuple[str, ...], field: str, tmp_path: Path) -> None:
@@ -91,7 +92,7 @@ def test_where_the_log_is_not_changed_the_unit_stays(words: tuple[str, ...], fie
     assert content(store) == before
 
 
-@pytest.mark.quick_rows(3)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("field", ["size", "tags_code", "store_timestamp", "base_offset", "batch_size"])
 def test_a_damaged_unit_is_made_to_fit_its_record(field: str, tmp_path: Path) -> None:
     store = copy_store(NAMES[-1], tmp_path)

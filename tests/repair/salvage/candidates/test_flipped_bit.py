@@ -126,7 +126,7 @@ def test_every_mended_record_has_its_original_bytes_and_undo_takes_it_back(name:
     assert files(store) == damaged
 
 
-@pytest.mark.quick_rows(4)
+@pytest.mark.quick_rows(2)
 @pytest.mark.parametrize(
     ("what", "number"), [("zlib", 3), ("lz4", 1), ("zstd", 2), ("batch", 0), ("record crc", 0), ("v2", 0)]
 )
