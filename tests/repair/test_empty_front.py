@@ -13,8 +13,9 @@ from tests.repair.salvaging import rows
 from tests.stores import copy_store, unpack
 
 STORES = [
-    ("5.4.0-clean", "commitlog", "CL-MISSING-FILE", "DIR-EMPTY-FILE"),
-    ("5.4.0-dledger", "dledger-n0/data", "DL-MISSING-FILE", "DL-STRAY-FILE"),
+    ("5.4.0-clean", "commitlog", 0, "CL-MISSING-FILE", "DIR-EMPTY-FILE"),
+    ("5.4.0-dledger", "dledger-n0/data", 0, "DL-MISSING-FILE", "DL-STRAY-FILE"),
+    ("5.4.0-dledger-mixed", "dledger-n0/data", 8, "DL-MISSING-FILE", "DL-STRAY-FILE"),
 ]
 
 
@@ -24,12 +25,12 @@ def _emptied(store: Path, folder: str, number: int = 0) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("name", "folder", "missing", "empty"), STORES)
+@pytest.mark.parametrize(("name", "folder", "number", "missing", "empty"), STORES)
 def test_messages_of_an_empty_first_file_are_lost(
-    name: str, folder: str, missing: str, empty: str, tmp_path: Path
+    name: str, folder: str, number: int, missing: str, empty: str, tmp_path: Path
 ) -> None:
     store = copy_store(name, tmp_path)
-    path = _emptied(store, folder)
+    path = _emptied(store, folder, number)
     lost = sum(row.path.name == path.name for row in rows(unpack(name)))
     report = run_json("verify", str(store), exit_code=1)
     assert report["counts"] == {missing: 1, empty: 1}
@@ -37,7 +38,7 @@ def test_messages_of_an_empty_first_file_are_lost(
     assert plan["steps"] == []
     done = run_json("recover", str(store), "--role", "single", "--accept-fillers", "--apply", exit_code=0)
     assert isinstance(done["loss"], dict)
-    assert done["loss"]["messages"] == lost == 120
+    assert done["loss"]["messages"] == lost > 60
     assert path.stat().st_size == 65_536
     assert run_json("verify", str(store), exit_code=0)["counts"] == {}
 

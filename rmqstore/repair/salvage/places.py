@@ -248,6 +248,9 @@ def entries_begin(evidence: Evidence) -> int | None:
 
 
 def missing_front(evidence: Evidence, log: LogResult) -> tuple[int, int] | None:
-    """Return the range of the first files of DLedger's data if they are missing; otherwise None."""
+    """Return the range of the first files of DLedger's data if they are missing; otherwise None.
+
+    Empty files are in the log's tiling.
+    """
     begin = entries_begin(evidence) if log is evidence.verified.dledger else None
-    return (begin, log.queue.start) if begin is not None and begin < log.queue.start else None
+    return (begin, log.tiling.start) if begin is not None and begin < log.tiling.start else None
