@@ -33,7 +33,7 @@ from rmqstore.repair.rebuild.rocksdb import refuse_rows
 from rmqstore.repair.recovery import LogAfter, LogEnds, Recovery
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog
 from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_after
-from rmqstore.repair.salvage.salvage import Salvage, drop_after_hole, first_damage, lose_tail, plan_tail, zero_from
+from rmqstore.repair.salvage.salvage import Salvage, drop_unused, first_damage, lose_tail, plan_tail, zero_from
 from rmqstore.repair.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.unrepaired import unrepaired_problems
 from rmqstore.texts import Text
@@ -93,7 +93,7 @@ def repair_end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
         return log
     last = case.results[-1]
     if case.options.wants_log:
-        drop_after_hole(draft, last)
+        drop_unused(draft, last)
         plan_tail(draft, last, log.ends[-1])
         log = replace(log, drops_records=last.reaches > log.ends[-1])
     if not (case.options.wants_log or case.options.wants(codes.CQ_BEYOND_LOG)):

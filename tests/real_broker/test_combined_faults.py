@@ -93,9 +93,11 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
     ),
     break_with_foreign: (
         ("5.1.4-before-dledger", 1309215508),
+        ("5.4.0-dledger-mixed", 2702128960),
         ("5.4.0-pop", 1804513439),
         ("5.4.0-timer-rocksdb-pending", 4159420396),
         ("5.5.1-config-v2", 241103509),
+        ("5.5.1-dledger-mixed", 2043071398),
         ("5.5.1-rocksdb-separate", 2837648840),
         ("5.5.1-slave", 551194406),
         ("5.5.1-timer-rocksdb-pending", 2264241896),

@@ -17,18 +17,19 @@ from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.files import Files
-from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
+from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
 from rmqstore.scan.units import last_nonzero
 from rmqstore.scan.window import ScanOptions
-from rmqstore.texts import joined
+from rmqstore.texts import Text, joined
 
 _UNIT = dledger.INDEX_UNIT
 _TEXT_LIMIT = 64 << 10
 CHECKPOINT, CURRTERM = "checkpoint", "currterm"
+UNUSED = Text("unused, and more than a file after the last entry")
 
 
 def check_dledger(
@@ -48,6 +49,8 @@ def check_dledger(
     _overlap(store, files, findings)
     _missing_files(store, files, findings)
     _gaps(tally, tiling, files, findings)
+    if tiling is not None:
+        _unused(files, tiling, findings)
     if files.index.directories:
         _index(tally, files.index, findings, killed, live)
     if store.part not in (None, "dledger-group"):
@@ -83,13 +86,27 @@ def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> Non
             file = offset_to_file_name(start)
             findings.add(Finding(codes.DL_MISSING_FILE, name, file, start, stop - start, facts))
     legacy = store.commitlog
-    if legacy is not None and legacy.files and files.data.files and legacy.stop < files.data.start:
+    if legacy is not None and legacy.files and files.data.files and legacy.stop < files.data.begin:
         # DLedger deletes no file while legacy files exist, so its entries must begin where the legacy log ends
-        length = files.data.start - legacy.stop
+        length = files.data.begin - legacy.stop
         facts = {"legacy_end": legacy.stop, "next": files.data.files[0].name}
         findings.add(
             Finding(codes.DL_MISSING_FILE, "dledger", offset_to_file_name(legacy.stop), legacy.stop, length, facts)
         )
+
+
+def unused_files(data: MappedFileQueue, tiling: Tiling) -> list[MappedFile]:
+    """Return the last files of DLedger's data with which it does not start: more than a file after its entries.
+
+    Source: DLedgerMmapFileStore#recover (RocketMQ 4.5.1 to 5.5.1): "processOffset is too small"
+    """
+    return [file for file in data.files if file.start - tiling.next_append() > data.file_size]
+
+
+def _unused(files: DLedgerFiles, tiling: Tiling, findings: Findings) -> None:
+    for file in unused_files(files.data, tiling):
+        facts: dict[str, Fact] = {"reason": UNUSED}
+        findings.add(Finding(codes.DL_STRAY_FILE, "dledger", file.name, file.start, file.length, facts))
 
 
 def _gaps(tally: EntryTally, tiling: Tiling | None, files: DLedgerFiles, findings: Findings) -> None:

@@ -427,7 +427,10 @@ DLEDGER: Rows = (
     repairable_error(
         code=codes.DL_STRAY_FILE,
         title=Text("foreign file in a DLedger directory"),
-        about=Text("Any file of a different length in data/ or index/ ends the process with exit code 255."),
+        about=Text(
+            "Any file of a different length in data/ or index/ ends the process with exit code 255, and so do unused "
+            "files more than a file after the last entry."
+        ),
     ),
     error(
         code=codes.DL_OVERLAP,
