@@ -55,7 +55,7 @@ _STATES = {
 
 
 @dataclass(slots=True)
-class _Kind:
+class _OldKind:
     """Old records that are alike: their number, bytes, and first and last store time (ms)."""
 
     messages: int
@@ -68,11 +68,11 @@ class _Summary:
     """Old records by (log, where, why). `listed`: the first rows."""
 
     def __init__(self, rows: Iterable[dict[str, Any]]) -> None:
-        self.kinds: dict[tuple[str, str, str], _Kind] = {}
+        self.kinds: dict[tuple[str, str, str], _OldKind] = {}
         self.listed: list[dict[str, Any]] = []
         for row in rows:
             time = row["store_timestamp"]
-            kind = self.kinds.setdefault((row["log"], row["where"], row["why"]), _Kind(0, 0, time, time))
+            kind = self.kinds.setdefault((row["log"], row["where"], row["why"]), _OldKind(0, 0, time, time))
             kind.messages += 1
             kind.bytes += row["size"]
             kind.first, kind.last = min(kind.first, time), max(kind.last, time)

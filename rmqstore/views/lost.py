@@ -257,7 +257,7 @@ class LostMessages:
             out.unlisted[""] = unplaced
         out.at_least |= bool(plan.loss.more.get("at_least"))
 
-    def damaged(self, record: _Record, record_at: RecordAt) -> LostMessage:
+    def damaged(self, record: _LostRecord, record_at: RecordAt) -> LostMessage:
         """Return the message of a record that a filler replaced; `record_at`: what is left at an offset."""
         one = LostMessage(*record.place, record.offset, filler=True)
         found = record_at(record.offset)
@@ -320,7 +320,7 @@ def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
             yield folder, plan
 
 
-class _Record(NamedTuple):
+class _LostRecord(NamedTuple):
     """The place of a message, and the offset and length (bytes; 0 if unknown) of its record."""
 
     place: Place
@@ -328,7 +328,7 @@ class _Record(NamedTuple):
     length: int = 0
 
 
-def _records(fact: object) -> Iterator[_Record]:
+def _records(fact: object) -> Iterator[_LostRecord]:
     """Yield the records of a plan's fact; skip invalid ones, as a saved plan is untrusted."""
     for row in fact if isinstance(fact, list) else ():
         if not isinstance(row, dict):
@@ -337,7 +337,7 @@ def _records(fact: object) -> Iterator[_Record]:
         numbers: list[Any] = [row.get(name) for name in ("queue_id", "queue_offset", "offset")]
         if isinstance(topic, str) and isinstance(length, int) and all(map(_is_offset, numbers)):
             queue_id, queue_offset, offset = numbers
-            yield _Record((topic, queue_id, queue_offset), offset, length)
+            yield _LostRecord((topic, queue_id, queue_offset), offset, length)
 
 
 def _is_offset(value: object) -> bool:
@@ -435,7 +435,7 @@ class _AppliedRepair:
     def kept(self) -> dict[int, Found]:
         return kept_records(self.folder)
 
-    def record_at(self, offset: int) -> _Record | None:
+    def record_at(self, offset: int) -> _LostRecord | None:
         """Return the record of the filler that covers a log offset."""
         if offset in self.records:
             return self.records[offset]
@@ -472,7 +472,7 @@ class LostFinder:
         if known is not None:
             return known
         own = properties.parse_properties(found.message.properties)
-        one = self._view.damaged(_Record(found.queue_place, found.log_offset), lambda _: None)
+        one = self._view.damaged(_LostRecord(found.queue_place, found.log_offset), lambda _: None)
         keys, unique_key = own.get(properties.KEYS), own.get(properties.UNIQ_KEY)
         size = found.message.size if one.size is None else one.size
         return MissingMessage(replace(one, size=size, keys=keys, unique_key=unique_key), "filler")
@@ -518,7 +518,7 @@ class LostFinder:
             place = None
         if place is None:
             return self._unrepaired(LostMessage(topic, UNKNOWN, UNKNOWN, offset, consumed_by=None), offset)
-        return self._unrepaired(self._view.damaged(_Record((topic, *place), offset), lambda _: None), offset)
+        return self._unrepaired(self._view.damaged(_LostRecord((topic, *place), offset), lambda _: None), offset)
 
     def at_place(self, place: Place) -> MissingMessage | None:
         """Return the message of a queue entry that points to no good record; None if there is no such entry."""
@@ -528,7 +528,7 @@ class LostFinder:
         known = self.in_repair(unit.offset)
         if known is not None:
             return known
-        return self._unrepaired(self._view.damaged(_Record(place, unit.offset), lambda _: None), unit.offset)
+        return self._unrepaired(self._view.damaged(_LostRecord(place, unit.offset), lambda _: None), unit.offset)
 
     def _unrepaired(self, one: LostMessage, offset: int) -> MissingMessage:
         has_file = any(log.find(offset) is not None for log, _ in self.store.logs)
@@ -542,6 +542,6 @@ class LostFinder:
                 return self._lost(repair, record)
         return None
 
-    def _lost(self, repair: _AppliedRepair, record: _Record) -> MissingMessage:
+    def _lost(self, repair: _AppliedRepair, record: _LostRecord) -> MissingMessage:
         one = self._view.damaged(record, repair.kept.get)
         return MissingMessage(one, "filler", repair.folder.name, repair.folder.path)
