@@ -89,6 +89,7 @@ class Cluster:
         command = [str(script), f"org.apache.spark.deploy.{part.lower()}.{part}", "--host", "127.0.0.1"]
         log = self.folder / f"{name}.log"
         small = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+        small["SPARK_LOCAL_DIRS"] = str(self.folder)  # what killed executors leave is removed with it
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [*command, "--webui-port", "0", *more],
@@ -147,7 +148,7 @@ def running(folder: Path, workers: int = 2) -> Iterator[Cluster]:
 def job(command: Sequence[object], folder: Path, python: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a driver outside the checkout, and kill its process group afterwards; `python` is for the executors."""
     given = {"PYSPARK_PYTHON": str(python)} if python else {}
-    environment = {**spark_environment(), **given, "TMPDIR": str(folder)}
+    environment = {**spark_environment(), **given, "TMPDIR": str(folder), "SPARK_LOCAL_DIRS": str(folder)}
     process = subprocess.Popen(
         list(map(str, command)),
         stdin=subprocess.DEVNULL,

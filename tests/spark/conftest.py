@@ -52,16 +52,18 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A session `local[2]` with the sources registered."""
     from rmqstore.spark.session import open_session
 
+    folder = tmp_path_factory.mktemp("spark")
     quick = {
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.codegen.wholeStage": "false",  # compiling takes longer than reading small stores
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder),
         "spark.driver.memory": "1g",
         "spark.python.daemon.module": "tests.spark.daemon",
         "spark.network.timeout": "3600s",  # an executor on a slow machine is not lost
         "spark.sql.broadcastTimeout": "3600s",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.io.tmpdir={folder}",
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(HERE / "preload"), prepend=os.pathsep)
