@@ -22,10 +22,6 @@ def _switch(request: pytest.FixtureRequest) -> Iterator[str]:
 
 loops = pytest.fixture(_switch, scope="module", params=["C", "NumPy"], autouse=True)
 mostly_c = pytest.fixture(
-    _switch,
-    scope="module",
-    params=["C", pytest.param("NumPy", marks=pytest.mark.slow)],
-    autouse=True,
-    name="loops",
+    _switch, scope="module", params=["C", pytest.param("NumPy", marks=pytest.mark.slow)], autouse=True, name="loops"
 )
 """For what lies above the loops: `make test` runs each test with those in C only."""

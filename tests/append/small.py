@@ -14,10 +14,7 @@ from tests.planning import counts_of
 
 NEVER = FlushIntervals(commitlog=1 << 30, consume_queue=1 << 30)  # ms: no thread flushes during a test
 SMALL = StoreOptions(
-    commitlog_file_size=1 << 14,
-    index_slots=20,
-    index_units=60,
-    dispatch=DispatchOptions(consume_queue_file_size=1000),
+    commitlog_file_size=1 << 14, index_slots=20, index_units=60, dispatch=DispatchOptions(consume_queue_file_size=1000)
 )
 
 

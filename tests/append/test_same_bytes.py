@@ -72,8 +72,7 @@ def test_a_killed_store_appended_again_continues_what_the_broker_had_dispatched(
 
 
 @pytest.mark.parametrize(
-    ("name", "term"),
-    [("4.9.7-dledger", 0), ("5.1.4-dledger", 0), ("5.4.0-dledger", 0), ("5.4.0-dledger3-n0", 1)],
+    ("name", "term"), [("4.9.7-dledger", 0), ("5.1.4-dledger", 0), ("5.4.0-dledger", 0), ("5.4.0-dledger3-n0", 1)]
 )
 def test_a_real_dledger_store_appended_again_has_the_same_entries_units_and_texts(
     name: str, term: int, tmp_path: Path

@@ -12,10 +12,7 @@ from rmqstore.append.encoder import NewMessage
 from rmqstore.append.message_store import MessageStore, StoreOptions
 
 OPTIONS = StoreOptions(
-    commitlog_file_size=1 << 14,
-    index_slots=20,
-    index_units=60,
-    dispatch=DispatchOptions(consume_queue_file_size=1000),
+    commitlog_file_size=1 << 14, index_slots=20, index_units=60, dispatch=DispatchOptions(consume_queue_file_size=1000)
 )
 SETTINGS: Mapping[str, int | str] = {
     "mappedFileSizeCommitLog": 1 << 14,

@@ -23,14 +23,7 @@ SETTINGS = {
     "maxIndexNum": 400,
 }
 SMALL = Options(
-    Path(),
-    500_000,
-    body="10-900",
-    file_size=65536,
-    cq_file_size=2000,
-    index_slots=100,
-    index_units=400,
-    rate=50,
+    Path(), 500_000, body="10-900", file_size=65536, cq_file_size=2000, index_slots=100, index_units=400, rate=50
 )
 
 

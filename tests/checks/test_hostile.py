@@ -163,14 +163,7 @@ def test_the_longest_property_text_is_read(tmp_path: Path) -> None:
     assert report.findings.counts["CL-PROPERTIES"] == 1
 
 
-ODD_PLACES = (
-    "commitlog",
-    "consumequeue",
-    "consumequeue/T",
-    "consumequeue/T/0",
-    "index",
-    ".",
-)
+ODD_PLACES = ("commitlog", "consumequeue", "consumequeue/T", "consumequeue/T/0", "index", ".")
 
 
 @pytest.mark.quick_rows

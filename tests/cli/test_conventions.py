@@ -475,8 +475,7 @@ def test_numbers_that_are_none_or_too_large_are_answered(words: tuple[str, ...],
 
 
 @pytest.mark.parametrize(
-    "words",
-    [("dump", "--from", "100", "--to", "50"), ("du", "--since", "2026-01-02", "--until", "2026-01-01")],
+    "words", [("dump", "--from", "100", "--to", "50"), ("du", "--since", "2026-01-02", "--until", "2026-01-01")]
 )
 def test_a_range_with_nothing_in_it_is_a_mistake(words: tuple[str, ...]) -> None:
     result = run(words[0], str(unpack("5.4.0-clean")), *words[1:])

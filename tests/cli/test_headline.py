@@ -141,9 +141,7 @@ def test_headline_begins_with_the_version_that_wrote_the_store_if_it_would_not_s
     assert "(may have written this store) would not start" in run("verify", "-q", str(store)).stdout
 
 
-def test_headline_names_only_the_newest_of_versions_that_behave_alike(
-    tmp_path: Path,
-) -> None:
+def test_headline_names_only_the_newest_of_versions_that_behave_alike(tmp_path: Path) -> None:
     """4.9.2 starts, with the shorter file left out; 5.1.1 and 5.4.0 do not start."""
     store = copy_store("4.9.7-clean", tmp_path)
     last = max((store / "commitlog").iterdir())

@@ -57,14 +57,7 @@ def test_findings_are_paged_with_their_exit_code(store: Path) -> None:
         assert "PAGED" in text or "QUIT" in text
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("--no-pager",),
-        ("--format", "ndjson"),
-        ("--format", "csv"),
-    ],
-)
+@pytest.mark.parametrize("words", [("--no-pager",), ("--format", "ndjson"), ("--format", "csv")])
 def test_data_is_never_paged(words: tuple[str, ...]) -> None:
     code, text = in_a_terminal("dump", str(unpack(STORE)), *words)
     assert code == 0

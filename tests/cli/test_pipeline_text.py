@@ -53,10 +53,7 @@ class _Frame:
     ],
 )
 def test_rows_of_a_query_are_the_table_of_the_local_sql(
-    rows: list[tuple[object, ...]],
-    text: str,
-    note: str,
-    capsys: pytest.CaptureFixture[str],
+    rows: list[tuple[object, ...]], text: str, note: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _write_sql(Output(), _Frame(["topic", "n"], rows), [], None) == 0
     assert capsys.readouterr() == (text, note)

@@ -52,10 +52,7 @@ def test_info_finds_the_end_of_the_log(name: str) -> None:
     log = run_json("info", str(unpack(name)), exit_code=0)["commitlog"]
     assert isinstance(log, dict)
     assert log["wrote"] == records[-1].position + records[-1].size
-    assert (log["first_timestamp"], log["last_timestamp"]) == (
-        records[0].store_timestamp,
-        records[-1].store_timestamp,
-    )
+    assert (log["first_timestamp"], log["last_timestamp"]) == (records[0].store_timestamp, records[-1].store_timestamp)
 
 
 def test_info_finds_the_end_without_consume_queues() -> None:

@@ -106,8 +106,7 @@ def test_identity_both_ways(data: bytes, identity: BrokerIdentity) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "fault"),
-    [(b"", "empty"), (b"c#b", "2 parts instead of 3"), (b"c#b#x", "broker id is not a number")],
+    ("data", "fault"), [(b"", "empty"), (b"c#b", "2 parts instead of 3"), (b"c#b#x", "broker id is not a number")]
 )
 def test_faults_of_an_identity(data: bytes, fault: str) -> None:
     got = parse_broker_identity(data)

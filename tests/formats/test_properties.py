@@ -111,8 +111,7 @@ def test_any_bytes_can_be_read(data: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tags", "code"),
-    [(None, 0), ("", 0), ("TagA || TagB", 1359775119), ("polygenelubricants", -2147483648)],
+    ("tags", "code"), [(None, 0), ("", 0), ("TagA || TagB", 1359775119), ("polygenelubricants", -2147483648)]
 )
 def test_tags_code_is_the_sign_extended_hash(tags: str | None, code: int) -> None:
     assert p.tags_code(tags) == code

@@ -56,12 +56,7 @@ def test_a_key_of_a_message_may_contain_the_separator() -> None:
 )
 def test_other_bytes_are_no_rows(parse: object, row: tuple[bytes, bytes]) -> None:
     assert callable(parse)
-    for key, value in (
-        (b"", b""),
-        (row[0], row[1][:-1]),
-        (row[0], row[1] + b"\0"),
-        (row[0][:8], row[1]),
-    ):
+    for key, value in ((b"", b""), (row[0], row[1][:-1]), (row[0], row[1] + b"\0"), (row[0][:8], row[1])):
         assert parse(key, value) is None
 
 

@@ -149,9 +149,7 @@ def test_a_follower_cuts_after_an_entry(follower: Follower, number: int) -> None
     store.close()
 
 
-def test_a_follower_that_lacks_the_entry_begins_with_it(
-    follower: Follower,
-) -> None:
+def test_a_follower_that_lacks_the_entry_begins_with_it(follower: Follower) -> None:
     """DLedgerMappedFileStoreTest#testTruncate: after truncations at 5 and 6, entry 9 is beyond the end"""
     store, entries = follower
     store.truncate(entries[5], 0, "n0")

@@ -77,13 +77,7 @@ def test_light_queues_in_files_beside_a_rocksdb_that_is_read(
 
 
 def _both_say(
-    version: str,
-    name: str,
-    settings: Mapping[str, str],
-    line: str,
-    reason: str,
-    folder: Path,
-    servers: OracleServers,
+    version: str, name: str, settings: Mapping[str, str], line: str, reason: str, folder: Path, servers: OracleServers
 ) -> None:
     store = copy_store(name, folder)
     for directory in ("consumequeue", "consumequeue_rocksdb"):

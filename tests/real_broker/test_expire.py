@@ -52,12 +52,7 @@ def age(folder: Path, *hours: int) -> None:
 
 
 def compare(
-    oracle: Oracle,
-    root: Path,
-    settings: Mapping[str, str | int],
-    *,
-    manual: bool = False,
-    rounds: int = 5,
+    oracle: Oracle, root: Path, settings: Mapping[str, str | int], *, manual: bool = False, rounds: int = 5
 ) -> tuple[Expiry, OracleResult]:
     """Plan, run the real services, and compare the deleted files."""
     config = BrokerConfig({key: str(value) for key, value in settings.items()})
@@ -115,8 +110,7 @@ def test_outside_the_hour_files_are_deleted_only_on_request(
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", pytest.param("5.5.1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("reserved", "ages", "gone"),
-    [(200, [100] * 9, 0), (48, [100, 50, 49, 10, 90, 90], 3), (0, [100] * 3, 12)],
+    ("reserved", "ages", "gone"), [(200, [100] * 9, 0), (48, [100, 50, 49, 10, 90, 90], 3), (0, [100] * 3, 12)]
 )
 def test_the_reserved_time_decides_and_the_first_young_file_stops_the_round(
     version: str, reserved: int, ages: list[int], gone: int, tmp_path: Path, oracle: Callable[[str], Oracle]

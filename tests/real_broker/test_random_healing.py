@@ -37,12 +37,7 @@ _NOTHING = ("nothing can be taken from the replicas", "has no damage that a repl
 DLEDGER = ("5.4.0-dledger3-n0", "5.4.0-dledger3-n1", "5.4.0-dledger3-n2")
 CLASSIC = ("5.4.0-master", "5.4.0-slave")
 """Without epochs and terms: after the last equal record, the index of the damaged store is the only proof."""
-GROUPS = (
-    CLASSIC,
-    ("5.5.1-master", "5.5.1-slave"),
-    ("5.4.0-controller-master", "5.4.0-controller-slave"),
-    DLEDGER,
-)
+GROUPS = (CLASSIC, ("5.5.1-master", "5.5.1-slave"), ("5.4.0-controller-master", "5.4.0-controller-slave"), DLEDGER)
 NODES = {node: tuple(other for other in group if other != node) for group in GROUPS for node in group}
 
 
@@ -223,14 +218,7 @@ def healed(store: Path, words: Sequence[str]) -> dict[str, object] | None:
 
 
 def compare_real(
-    name: str,
-    seed: int,
-    store: Path,
-    replicas: Sequence[Node],
-    left: frozenset[int],
-    sounds: Sounds,
-    *,
-    starts: bool,
+    name: str, seed: int, store: Path, replicas: Sequence[Node], left: frozenset[int], sounds: Sounds, *, starts: bool
 ) -> None:
     """Check that the real store reads the same from the healed store as from the undamaged one, except `left`.
 

@@ -56,10 +56,7 @@ def test_log_files_in_a_read_only_path(
     for path in sorted((store / "commitlog").iterdir())[:3]:
         shutil.move(path, read_only / path.name)
     paths = [store / "commitlog", second, *([read_only] if listed else [])]
-    settings = {
-        "storePathCommitLog": ",".join(map(str, paths)),
-        "readOnlyCommitLogStorePaths": str(read_only),
-    }
+    settings = {"storePathCommitLog": ",".join(map(str, paths)), "readOnlyCommitLogStorePaths": str(read_only)}
     opened = open_store(store, BrokerConfig({**meta(case.store).oracle_args, **case.settings, **settings}))
     assert opened.commitlog is not None
     assert opened.commitlog.files[0].path.parent == read_only

@@ -92,10 +92,7 @@ SAMPLE = {("4.9.7-clean", pages), ("5.4.0-clean", starts_and_ends), ("5.4.0-dled
     ],
 )
 def test_real_store_reads_all_that_was_not_hit(
-    name: str,
-    break_it: Callable[[Path, list[Row]], None],
-    tmp_path: Path,
-    oracle_servers: OracleServers,
+    name: str, break_it: Callable[[Path, list[Row]], None], tmp_path: Path, oracle_servers: OracleServers
 ) -> None:
     made = meta(name)
     store = copy_store(name, tmp_path)

@@ -28,9 +28,7 @@ from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import Row, rows
 from tests.stores import copy_store, meta
 
-pytestmark = [
-    pytest.mark.slow,
-]
+pytestmark = [pytest.mark.slow]
 
 DEADLINE_SECONDS = 600
 _STUCK = (

@@ -97,10 +97,7 @@ ROWS = {
     **{
         f"light queues in RocksDB, {name}{', without broker.conf' if without_conf else ''}": Row(
             name,
-            (
-                Said("verify {store}", ("RocketMQ 5.5.1 would start and lose nothing", *FINE)),
-                NO_REPAIR,
-            ),
+            (Said("verify {store}", ("RocketMQ 5.5.1 would start and lose nothing", *FINE)), NO_REPAIR),
             without_conf=without_conf,
             real=Real(count),
         )
@@ -108,8 +105,7 @@ ROWS = {
         for without_conf in (True, False)
     },
     "a light queue in RocksDB": Row(
-        "5.5.1-lmq",
-        (Said("find {store} %LMQ%all_11/0/3", ("queue entry present, tag matches",)),),
+        "5.5.1-lmq", (Said("find {store} %LMQ%all_11/0/3", ("queue entry present, tag matches",)),)
     ),
     "RocksDB in the other place": Row(
         "5.5.1-rocksdb",
@@ -160,9 +156,7 @@ ROWS = {
         real=Real(293, ACCELERATED, change=abort),
     ),
     "a zero queue file after a full one": Row(
-        "5.5.1-clean",
-        (Said("verify {store}", ("RocketMQ 5.5.1 would start",), 1),),
-        (queue_full_then_zero_file,),
+        "5.5.1-clean", (Said("verify {store}", ("RocketMQ 5.5.1 would start",), 1),), (queue_full_then_zero_file,)
     ),
     "a wrong PHYSICALOFFSET, and recovery that compares it": Row(
         "5.5.1-clean",
@@ -216,10 +210,7 @@ ROWS = {
         without_conf=True,
     ),
     "remains of the write buffer": Row(
-        "5.5.1-nommap",
-        (Said("verify {store}", FINE, absent=("CL-DIRTY-TAIL",)),),
-        without_conf=True,
-        real=Real(293),
+        "5.5.1-nommap", (Said("verify {store}", FINE, absent=("CL-DIRTY-TAIL",)),), without_conf=True, real=Real(293)
     ),
     "a broker's first minute": Row(
         "5.5.1-clean",

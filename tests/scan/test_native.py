@@ -196,8 +196,7 @@ def test_a_crc_function_that_is_not_there_or_wrong(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "flags",
-    [pytest.param((), id="as built"), pytest.param(("-U__SSE2__",), id="without SSE2", marks=pytest.mark.slow)],
+    "flags", [pytest.param((), id="as built"), pytest.param(("-U__SSE2__",), id="without SSE2", marks=pytest.mark.slow)]
 )
 def test_no_byte_outside_is_read(flags: tuple[str, ...], tmp_path: Path) -> None:
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

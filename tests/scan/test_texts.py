@@ -114,18 +114,7 @@ def test_tags_of_every_shape(tmp_path: Path) -> None:
         b"XTAGS\x01no\x02",
         b"KEYS\x01TAGS\x02",
     )
-    assert codes == [
-        code("TagA"),
-        0,
-        code("TagB"),
-        0,
-        code("b"),
-        code("中文"),
-        code("😀"),
-        code(long),
-        0,
-        0,
-    ]
+    assert codes == [code("TagA"), 0, code("TagB"), 0, code("b"), code("中文"), code("😀"), code(long), 0, 0]
     assert set(faults) <= {3}, faults
 
 

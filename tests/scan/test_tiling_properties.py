@@ -220,10 +220,7 @@ def test_stale_records_after_a_blank_are_not_found(tmp_path: Path) -> None:
     path = tmp_path / "00000000000000000000"
     path.write_bytes((first + blank + stale).ljust(size, b"\0"))
     runs = scan(path, 0, size, 0)
-    assert [(r.kind, r.start, r.stop) for r in runs] == [
-        (Kind.RECORDS, 0, len(first)),
-        (Kind.BLANK, len(first), size),
-    ]
+    assert [(r.kind, r.start, r.stop) for r in runs] == [(Kind.RECORDS, 0, len(first)), (Kind.BLANK, len(first), size)]
 
 
 def test_partial_is_kept_importable() -> None:

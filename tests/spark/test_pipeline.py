@@ -264,11 +264,7 @@ def test_rows_are_written_to_their_partitions_in_any_order(tmp_path: Path) -> No
 
     files = list(write_partitions([batch("aabab", "11112", 0), batch("baa", "111", 5)], tmp_path, "part-0"))
     found = {file.parts[-4:-2]: pq.ParquetFile(file).read()["n"].to_pylist() for file in files}
-    assert found == {
-        ("topic=a", "day=1"): [0, 1, 3, 6, 7],
-        ("topic=b", "day=1"): [2, 5],
-        ("topic=b", "day=2"): [4],
-    }
+    assert found == {("topic=a", "day=1"): [0, 1, 3, 6, 7], ("topic=b", "day=1"): [2, 5], ("topic=b", "day=2"): [4]}
 
 
 @pytest.mark.slow  # the next test has the same without Spark

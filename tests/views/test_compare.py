@@ -58,10 +58,7 @@ def test_killed_follower_is_a_prefix_and_what_it_lacks_is_named() -> None:
 
 def test_killed_slave_is_a_prefix_of_its_master_seen_from_both_sides() -> None:
     answer = _compare(unpack(SLAVE), unpack(MASTER), 1)
-    assert (answer["relation"], answer["common"]) == (
-        "store-is-prefix",
-        {"start": 0, "stop": 288160, "messages": 380},
-    )
+    assert (answer["relation"], answer["common"]) == ("store-is-prefix", {"start": 0, "stop": 288160, "messages": 380})
     only = answer["only_in_other"]
     assert isinstance(only, dict)
     assert only["messages"] == 151

@@ -110,12 +110,7 @@ def test_an_entry_with_another_offset_dangles_and_its_message_is_not_indexed(sto
         ("IX-NOT-INDEXED", "index", path.name, message),
     ]
     assert findings.listed[0].facts == {"unit": 50, "count": 1, "phy_offset": message + 1}
-    assert findings.listed[1].facts == {
-        "messages": 1,
-        "entries": 1,
-        "first_offset": message,
-        "last_offset": message,
-    }
+    assert findings.listed[1].facts == {"messages": 1, "entries": 1, "first_offset": message, "last_offset": message}
 
 
 def test_an_entry_with_another_time_than_its_message_is_a_bad_entry(store: Path) -> None:

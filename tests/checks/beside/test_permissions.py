@@ -118,10 +118,7 @@ def _kept(finding: Finding) -> Findings:
     return findings
 
 
-@pytest.mark.parametrize(
-    "path",
-    [LAST, "consumequeue/Order_11/0/00000000000000000000", "index/20261121071022487"],
-)
+@pytest.mark.parametrize("path", [LAST, "consumequeue/Order_11/0/00000000000000000000", "index/20261121071022487"])
 def test_a_file_that_may_not_be_read_is_neither_zeros_nor_left_out(
     store: Path, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -144,10 +144,7 @@ DAMAGES: dict[str, tuple[Callable[[Timer], None], dict[tuple[str, object], int]]
     "after the end, and the first position leads back": (lambda t: t.slot(2, t.at(2), t.end + 52), {}),
     "another time's unit": (lambda t: t.slot(3, t.at(3), t.at(16)), {("TM-WHEEL-SLOT", "lost"): 1}),
     "no unit is due": (lambda t: t.slot(9, t.at(3), t.at(15)), {("TM-WHEEL-SLOT", "foreign"): 1}),
-    "no unit is due, right after the end": (
-        lambda t: t.slot(9, t.end, t.end),
-        {("TM-WHEEL-SLOT", "after the end"): 1},
-    ),
+    "no unit is due, right after the end": (lambda t: t.slot(9, t.end, t.end), {("TM-WHEEL-SLOT", "after the end"): 1}),
     "no unit is due, in an expired file": (lambda t: t.slot(9, -52, -52), {}),
     "linked again by the start": (lambda t: t.slot(7, 0, 0, time=-START), {}),
     "already read": (lambda t: t.slot(-1, 0, t.end + 52), {}),

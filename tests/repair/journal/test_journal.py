@@ -11,32 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import (
-    ChangedSince,
-    HalfApplied,
-    NoSpace,
-    NotReadable,
-    PlanStale,
-    Refused,
-    StoreIsLive,
-)
+from rmqstore.errors import ChangedSince, HalfApplied, NoSpace, NotReadable, PlanStale, Refused, StoreIsLive
 from rmqstore.files.users import Hidden, Users
 from rmqstore.repair.journal import batches, journal, staging
 from rmqstore.repair.plan.content import Literal, Reencoded, Zeros
 from rmqstore.repair.plan.steps import Create, Span
 from tests.damage import flip
 from tests.repair.journals import apply_full, half_apply, plan_of
-from tests.repair.trees import (
-    CountingDisk,
-    discard,
-    failing_at,
-    full_plan,
-    lazily,
-    look,
-    overwrite,
-    pattern,
-    truncate,
-)
+from tests.repair.trees import CountingDisk, discard, failing_at, full_plan, lazily, look, overwrite, pattern, truncate
 
 LOG = "commitlog/00000000000000000000"
 LOG2 = "commitlog/00000000000000008192"

@@ -9,22 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import (
-    PlanStale,
-    Refused,
-)
+from rmqstore.errors import PlanStale, Refused
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.content import Zeros
 from rmqstore.repair.plan.steps import Create, Overwrite
 from tests.repair.journals import apply_full, plan_of
-from tests.repair.trees import (
-    CountingDisk,
-    discard,
-    full_plan,
-    killed_at,
-    look,
-    overwrite,
-)
+from tests.repair.trees import CountingDisk, discard, full_plan, killed_at, look, overwrite
 
 LOG2 = "commitlog/00000000000000008192"
 QUEUE = "consumequeue/TopicA/0/00000000000000000000"

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import (
-    ChangedSince,
-    CouldNotCheck,
-    NotAStore,
-    PlanStale,
-    Refused,
-    UsageError,
-)
+from rmqstore.errors import ChangedSince, CouldNotCheck, NotAStore, PlanStale, Refused, UsageError
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan import Plan
@@ -34,13 +27,7 @@ from rmqstore.repair.plan.steps import (
 )
 from tests.damage import flip
 from tests.repair.journals import apply_full, half_apply, plan_of
-from tests.repair.trees import (
-    CountingDisk,
-    discard,
-    full_plan,
-    look,
-    overwrite,
-)
+from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
 
 LOG = "commitlog/00000000000000000000"
 LOG2 = "commitlog/00000000000000008192"
@@ -101,10 +88,7 @@ FOREIGN: dict[str, tuple[Callable[[Path], object], str]] = {
     "bytes in the extended part": (keep_mtime(lambda store: flip(store / QUEUE2, 999)), QUEUE2),
     "a created file": (lambda store: flip(store / "config/topics.json", 3), "config/topics.json"),
     "a created file that is gone": (lambda store: (store / "config/topics.json").unlink(), "config/topics.json"),
-    "a file in a made directory": (
-        lambda store: (store / "consumequeue/TopicD/1").mkdir(),
-        "consumequeue/TopicD/1",
-    ),
+    "a file in a made directory": (lambda store: (store / "consumequeue/TopicD/1").mkdir(), "consumequeue/TopicD/1"),
     "something where the stray was": (lambda store: (store / "commitlog/stray").write_bytes(b""), "commitlog/stray"),
     "the quarantine": (
         lambda store: flip(next(store.glob(".rmqstore/*/quarantine/*-topics.json")), 0),

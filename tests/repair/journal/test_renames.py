@@ -343,10 +343,7 @@ def test_steps_of_renamed_files_come_back_from_json(store: Path) -> None:
     [
         ((SetAside("commitlog/a", NO_FILE),), "must be set aside once"),
         ((Rename("commitlog/a", "commitlog/b"),), "must be set aside once"),
-        (
-            (SetAside("commitlog/a", NO_FILE), Rename("index/a", "commitlog/a")),
-            "would leave its directory",
-        ),
+        ((SetAside("commitlog/a", NO_FILE), Rename("index/a", "commitlog/a")), "would leave its directory"),
         ((SetAside("commitlog/a", "nothing"), Rename("commitlog/b", "commitlog/a")), "expect must be"),
         (
             (

@@ -19,16 +19,7 @@ from tests.cases.case import locate_record
 from tests.command import run
 from tests.planning import opened, plan_of, rebuild_of, report_of
 from tests.repair.trees import CountingDisk, failing_at, killed_at
-from tests.rocksdb_rows import (
-    MESSAGES,
-    NEWER,
-    SETTINGS,
-    STORE,
-    changing,
-    need_rocksdict,
-    newer_tables,
-    without_extra,
-)
+from tests.rocksdb_rows import MESSAGES, NEWER, SETTINGS, STORE, changing, need_rocksdict, newer_tables, without_extra
 from tests.stores import clone, copy_store, meta, unpack
 from tests.untouched import assert_untouched, content
 

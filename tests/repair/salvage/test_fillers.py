@@ -11,13 +11,7 @@ from rmqstore.formats import properties
 from rmqstore.formats.message import FILLER_KEY, INNER_BATCH, MAGIC_V2, Message, parse_message, record_crc
 from rmqstore.formats.properties import parse_properties
 from rmqstore.repair.salvage.evidence import QueueSlot
-from rmqstore.repair.salvage.fillers import (
-    SMALLEST,
-    build_unseen,
-    build_visible,
-    smallest_visible,
-    tag_with_code,
-)
+from rmqstore.repair.salvage.fillers import SMALLEST, build_unseen, build_visible, smallest_visible, tag_with_code
 from rmqstore.repair.salvage.places import Around
 from tests import damage
 from tests.repair.salvaging import Row, apply, log_faults, rows, salvage
