@@ -153,7 +153,7 @@ def test_there_are_eighteen() -> None:
     assert len(STORIES) == 18
 
 
-@pytest.mark.quick_rows(10)
+@pytest.mark.quick_rows(6)
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("question", STORIES)
 def test_the_answer_is_in_the_first_ten_lines(question: str, width: int, tmp_path: Path) -> None:

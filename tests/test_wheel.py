@@ -66,6 +66,7 @@ def test_sdist_has_no_library_even_below_a_directory_named_build(sdist: Path, tm
         assert [name for name in tar.getnames() if name.endswith(".so")] == []
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("compiler", ["", "none"])
 def test_wheel_built_from_the_sdist_verifies_a_store(compiler: str, sdist: Path, tmp_path: Path) -> None:
     tree, home = tmp_path / "tree", tmp_path / "home"

@@ -76,7 +76,7 @@ def test_a_real_store_has_none_and_only_the_heads_of_its_files_are_read(
     assert found.files == () and found.store.moved == {} and read == []
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("store", ["4.9.7-clean", "5.1.4-formats", "5.4.0-dledger", "5.4.0-dledger-mixed"])
 def test_swapped_files_are_identified_with_any_split(tmp_path: Path, store: str) -> None:
     path = copy_store(store, tmp_path)

@@ -30,6 +30,7 @@ def test_small_log_is_read_by_one_process_unless_jobs_are_given(
     assert workers.jobs_or_default(2, 0) == 2
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-clean", "5.1.4-dledger-mixed"])
 def test_the_report_does_not_depend_on_the_number_of_cores(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -44,7 +44,7 @@ def every_kind_once() -> list[object]:
     ]
 
 
-@pytest.mark.quick_rows(2)
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", every_kind_once())
 def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)

@@ -152,6 +152,7 @@ def test_at_no_moment_can_half_a_database_be_opened(store: Path) -> None:
     assert seen == {"before", "refused", "after"}
 
 
+@pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("way", ["error", "kill"])
 def test_stopped_at_any_call_it_can_be_undone_and_resumed(way: str, store: Path, tmp_path: Path) -> None:
     break_rows(store)
