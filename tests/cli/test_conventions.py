@@ -20,7 +20,6 @@ from rmqstore.cli.main import _who_may
 from tests.command import command_names, run
 from tests.damage import cut
 from tests.stores import copy_store, unpack
-from tests.untouched import assert_untouched
 
 READING = ("info", "verify", "dump", "du")
 
@@ -214,13 +213,6 @@ def test_a_bad_broker_conf_is_exit_2(tmp_path: Path) -> None:
     result = run("info", str(unpack("5.4.0-clean")), "-c", str(conf))
     assert result.exit_code == 2
     assert "mappedFileSizeCommitLog=big is not a number" in result.stderr
-
-
-@pytest.mark.parametrize("command", READING)
-def test_reading_changes_nothing(command: str, tmp_path: Path) -> None:
-    store = copy_store("5.1.4-dledger-mixed", tmp_path)
-    with assert_untouched(store):
-        assert run(command, str(store)).exit_code == 0
 
 
 def test_output_is_written_whole_and_replaces_only_when_asked_to(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -25,14 +27,22 @@ def answer_of_page_cache(monkeypatch: pytest.MonkeyPatch, *, cached: bool) -> No
     monkeypatch.setattr(os, "preadv", read)
 
 
+@contextlib.contextmanager
+def window_of(folder: Path, mebibytes: int, options: ScanOptions) -> Iterator[Window]:
+    path, size = folder / f"{0:020}", mebibytes * MIB
+    path.write_bytes(bytes(size))
+    window = Window(MappedFile(path, 0, size, size), options)
+    try:
+        yield window
+    finally:
+        window.close()
+
+
 def test_a_scan_reads_ahead_from_its_second_chunk_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, at, size, advice: asked.append((at, size)))
     answer_of_page_cache(monkeypatch, cached=False)
-    path = tmp_path / "00000000000000000000"
-    path.write_bytes(bytes(7 * MIB))
-    window = Window(MappedFile(path, 0, 7 * MIB, 7 * MIB), ScanOptions(chunk=2 * MIB))
-    try:
+    with window_of(tmp_path, 7, ScanOptions(chunk=2 * MIB)) as window:
         assert len(window.buf) == 2 * MIB + SLACK
         window.fill(0)
         assert asked == []
@@ -42,31 +52,14 @@ def test_a_scan_reads_ahead_from_its_second_chunk_on(tmp_path: Path, monkeypatch
         assert asked[2:] == [(6 * MIB, MIB)]
         window.fill(6 * MIB)
         assert len(asked) == 3
-    finally:
-        window.close()
 
 
-def test_a_scan_does_not_read_ahead_in_a_cached_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("cached", "rate"), [(True, None), (False, 1 << 40)], ids=["a cached file", "a slow scan"])
+def test_not_every_scan_reads_ahead(
+    cached: bool, rate: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: pytest.fail("read ahead"))
-    answer_of_page_cache(monkeypatch, cached=True)
-    path = tmp_path / "00000000000000000000"
-    path.write_bytes(bytes(7 * MIB))
-    window = Window(MappedFile(path, 0, 7 * MIB, 7 * MIB), ScanOptions(chunk=2 * MIB))
-    try:
+    answer_of_page_cache(monkeypatch, cached=cached)
+    with window_of(tmp_path, 7, ScanOptions(chunk=2 * MIB, max_rate=rate)) as window:
         for at in range(0, 7 * MIB, 2 * MIB):
             window.fill(at)
-    finally:
-        window.close()
-
-
-def test_a_slow_scan_does_not_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: pytest.fail("read ahead"))
-    answer_of_page_cache(monkeypatch, cached=False)
-    path = tmp_path / "00000000000000000000"
-    path.write_bytes(bytes(3 * MIB))
-    window = Window(MappedFile(path, 0, 3 * MIB, 3 * MIB), ScanOptions(chunk=MIB, max_rate=1 << 40))
-    try:
-        for at in range(0, 3 * MIB, MIB):
-            window.fill(at)
-    finally:
-        window.close()

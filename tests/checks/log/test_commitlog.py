@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -222,22 +223,17 @@ def blank_of(store: Path, name: int) -> tuple[Path, int]:
     return last.file, last.at + last.size
 
 
-def test_a_blank_of_another_size_is_a_warning(store: Path) -> None:
-    file, at = blank_of(store, 32768)
-    damage.flip(file, at + 3, 1)
-    assert counts(store) == {"CL-BLANK-SIZE": 1}
-
-
-def test_a_blank_of_another_magic_is_a_missing_blank(store: Path) -> None:
-    file, at = blank_of(store, 32768)
-    damage.flip(file, at + 5, 1)
-    assert counts(store) == {"CL-NO-BLANK": 1}
-
-
-def test_zeros_in_place_of_a_blank_are_a_missing_blank(store: Path) -> None:
-    file, at = blank_of(store, 32768)
-    damage.zero(file, at, 8)
-    assert counts(store) == {"CL-NO-BLANK": 1}
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        pytest.param(lambda file, at: damage.flip(file, at + 3, 1), "CL-BLANK-SIZE", id="another size"),
+        pytest.param(lambda file, at: damage.flip(file, at + 5, 1), "CL-NO-BLANK", id="another magic"),
+        pytest.param(lambda file, at: damage.zero(file, at, 8), "CL-NO-BLANK", id="zeros"),
+    ],
+)
+def test_a_wrong_blank_has_one_code(change: Callable[[Path, int], None], code: str, store: Path) -> None:
+    change(*blank_of(store, 32768))
+    assert counts(store) == {code: 1}
 
 
 def test_bytes_after_a_blank_are_ignored(store: Path) -> None:

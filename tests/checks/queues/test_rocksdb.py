@@ -94,28 +94,17 @@ def test_missing_rows_are_one_finding(tmp_path: Path) -> None:
     assert finding.facts == {"messages": 3, "queue_offset": 5, "first_offset": places[0], "last_offset": places[2]}
 
 
-def test_a_wrong_size_is_reported_with_the_right_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("field", "code"), [("size", "CQ-WRONG-SIZE"), ("tags_code", "CQ-WRONG-TAG")])
+def test_a_wrong_field_is_reported_with_the_right_value(field: str, code: str, tmp_path: Path) -> None:
     right: list[int] = []
 
     def change(rows: Rows) -> None:
-        right.append(rows.get(TOPIC, QUEUE, 4)["size"])
-        rows.put(TOPIC, QUEUE, 4, size=right[0] + 1)
+        right.append(rows.get(TOPIC, QUEUE, 4)[field])
+        rows.put(TOPIC, QUEUE, 4, **{field: right[0] + 1})
 
     finding = only(changed(tmp_path, change))
-    assert (finding.code, finding.queue, finding.offset) == ("CQ-WRONG-SIZE", LABEL, 80)
-    assert (finding.facts["size"], finding.facts["expected"]) == (right[0] + 1, right[0])
-
-
-def test_a_wrong_tags_code_is_reported_with_the_right_one(tmp_path: Path) -> None:
-    right: list[int] = []
-
-    def change(rows: Rows) -> None:
-        right.append(rows.get(TOPIC, QUEUE, 4)["tags_code"])
-        rows.put(TOPIC, QUEUE, 4, tags_code=7)
-
-    finding = only(changed(tmp_path, change))
-    assert (finding.code, finding.queue) == ("CQ-WRONG-TAG", LABEL)
-    assert (finding.facts["tags_code"], finding.facts["expected"]) == (7, right[0])
+    assert (finding.code, finding.queue, finding.offset) == (code, LABEL, 80)
+    assert (finding.facts[field], finding.facts["expected"]) == (right[0] + 1, right[0])
 
 
 def test_a_row_of_another_queues_message_is_reported(tmp_path: Path) -> None:

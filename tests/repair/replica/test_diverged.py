@@ -137,6 +137,15 @@ def diverged(request: pytest.FixtureRequest, nodes: tuple[Path, Path, str], tmp_
     return pair(tmp_path, other, one, role) if request.param == "former" else pair(tmp_path, one, other, role)
 
 
+def refused(diverged: Diverged, *words: str, told: str = "") -> str:
+    """Check that a repair is refused, names the fork (or tells `told`) and changes nothing; return what it says."""
+    before = snapshot(diverged.store)
+    answer = run(*diverged.words(), *words, "--apply")
+    assert (answer.exit_code, (told or diverged.named) in answer.stderr) == (5, True), answer.output
+    assert snapshot(diverged.store) == before
+    return answer.stderr
+
+
 @pytest.mark.quick_rows(2)
 def test_bytes_come_from_before_the_fork_only(diverged: Diverged) -> None:
     whole = log_files(diverged.store)
@@ -172,28 +181,19 @@ def test_the_divergence_is_named_where_all_damage_is_far_before_it(diverged: Div
 @pytest.mark.parametrize("number", [1, 12])
 def test_damage_after_the_fork_alone_is_refused(number: int, extend: tuple[str, ...], diverged: Diverged) -> None:
     diverged.break_log(number)
-    before = snapshot(diverged.store)
-    answer = run(*diverged.words(), "--role", diverged.role, *extend, "--apply")
-    assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
-    assert snapshot(diverged.store) == before
+    refused(diverged, "--role", diverged.role, *extend)
 
 
 def test_damage_at_the_fork_is_refused(diverged: Diverged) -> None:
     """The refusal names the fork if there are epochs, and otherwise the first different record after it."""
     diverged.break_log(0)
-    before = snapshot(diverged.store)
-    answer = run(*diverged.words(), "--role", diverged.role, "--apply")
-    assert (answer.exit_code, "diverges from this store at offset" in answer.stderr) == (5, True), answer.output
-    assert (f"offset {diverged.offset:,} of" in answer.stderr) == (diverged.role == "controller")
-    assert snapshot(diverged.store) == before
+    text = refused(diverged, "--role", diverged.role, told="diverges from this store at offset")
+    assert (f"offset {diverged.offset:,} of" in text) == (diverged.role == "controller")
 
 
 @pytest.mark.quick_rows(4)
 def test_a_sound_store_is_not_extended_from_another_branch(diverged: Diverged) -> None:
-    before = snapshot(diverged.store)
-    answer = run(*diverged.words(), "--extend", "--role", diverged.role, "--apply")
-    assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
-    assert snapshot(diverged.store) == before
+    refused(diverged, "--extend", "--role", diverged.role)
 
 
 def lose_the_end(diverged: Diverged, number: int) -> None:
@@ -205,10 +205,7 @@ def lose_the_end(diverged: Diverged, number: int) -> None:
 def test_a_lost_end_is_not_restored_from_another_branch(diverged: Diverged) -> None:
     """No records remain after the fork, but queues, index, epochs and DLedger's index refer to them."""
     lose_the_end(diverged, 0)
-    before = snapshot(diverged.store)
-    answer = run(*diverged.words(), "--role", "single", "--apply")
-    assert (answer.exit_code, diverged.named in answer.stderr) == (5, True), answer.output
-    assert snapshot(diverged.store) == before
+    refused(diverged, "--role", "single")
 
 
 def forget_the_end(diverged: Diverged) -> None:
@@ -222,12 +219,8 @@ def forget_the_end(diverged: Diverged) -> None:
 @pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
 def test_a_lost_end_without_any_witness_is_not_restored(diverged: Diverged) -> None:
     forget_the_end(diverged)
-    before = snapshot(diverged.store)
-    answer = run(*diverged.words(), "--role", "single", "--apply")
     words = f"the messages of {diverged.replica} after offset {diverged.offset:,} are those of this store"
-    assert (answer.exit_code, f"nothing proves that {words}" in answer.stderr) == (5, True), answer.output
-    assert "--extend" in answer.stderr
-    assert snapshot(diverged.store) == before
+    assert "--extend" in refused(diverged, "--role", "single", told=f"nothing proves that {words}")
 
 
 @pytest.mark.quick_rows(2)
