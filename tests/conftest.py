@@ -37,7 +37,7 @@ settings.register_profile(
 settings.load_profile("rmqstore")
 
 BYTECODE = ROOT / ".cache" / "bytecode"
-BROKER_TESTS = Path(__file__).parent / "real_broker"
+BROKER_TESTS = "tests/real_broker/"
 DISK = pytest.StashKey[memory_disk.MemoryDisk]()
 FAILED = pytest.StashKey[bool]()
 
@@ -117,7 +117,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Mark the tests in tests/real_broker as `broker`, choose the quick rows, and apply `--slow-part`."""
     mark_slow(items)
     for item in items:
-        if item.path.is_relative_to(BROKER_TESTS):
+        if item.nodeid.startswith(BROKER_TESTS):
             item.add_marker(pytest.mark.broker)
     if config.option.slow_part:
         try:

@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a session, and run them in one process: a session takes seconds and a gigabyte."""
     reason = why_not()
     for item in items:
-        if item.path.is_relative_to(HERE) and {"spark", "needs_spark"} & set(getattr(item, "fixturenames", ())):
+        if {"spark", "needs_spark"}.intersection(getattr(item, "fixturenames", ())) and item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.xdist_group("spark"))
             if reason:
