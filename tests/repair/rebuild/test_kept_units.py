@@ -34,18 +34,8 @@ def with_log(name: str) -> bool:
     return opened.part is None and opened.kind is not StoreKind.ROCKSDB and (opened.root / "consumequeue").is_dir()
 
 
-def every_kind_once() -> list[object]:
-    """Return all stores; those for which a newer version has the same kind of store are slow."""
-    kinds = {name.partition("-")[2]: name for name in BROKER_STORES if with_log(name)}
-    return [
-        pytest.param(name, marks=() if name in kinds.values() else pytest.mark.slow)
-        for name in BROKER_STORES
-        if with_log(name)
-    ]
-
-
 @pytest.mark.quick_rows(1)
-@pytest.mark.parametrize("name", every_kind_once())
+@pytest.mark.parametrize("name", [name for name in BROKER_STORES if with_log(name)])
 def test_plans_and_forecasts_are_the_same(name: str, tmp_path: Path) -> None:
     store = copy_store(name, tmp_path)
     conf = write_broker_conf(name, store)
