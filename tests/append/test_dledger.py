@@ -17,6 +17,7 @@ from rmqstore.formats.dledger import (
     parse_dledger_checkpoint,
 )
 from rmqstore.formats.message import HEAD, build_message
+from tests.damage import flip
 
 SIZE = 4096
 INDEX_SIZE = 32 * 50
@@ -137,26 +138,16 @@ def test_a_member_opens_at_its_last_entry_with_its_committed_index(tmp_path: Pat
     assert store.append_as_leader(body(60)).index == 60
 
 
-def test_index_units_are_written_again_where_they_are_wrong_or_missing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("removed", [False, True])
+def test_index_units_are_written_again_where_they_are_wrong_or_missing(removed: bool, tmp_path: Path) -> None:
     filled(tmp_path)
     index = sorted((tmp_path / "index").iterdir())
     before = [p.read_bytes() for p in index]
-    damaged = bytearray(before[0])
-    damaged[45 * INDEX_UNIT.size + 5] ^= 1
-    index[0].write_bytes(damaged)
+    if removed:
+        index[0].unlink()
+    else:
+        flip(index[0], 45 * INDEX_UNIT.size + 5)
     index[1].unlink()
-    store = member(tmp_path)
-    store.load()
-    store.close()
-    assert [p.read_bytes() for p in sorted((tmp_path / "index").iterdir())] == before
-
-
-def test_a_removed_index_is_rebuilt_from_the_first_file_on(tmp_path: Path) -> None:
-    filled(tmp_path)
-    index = sorted((tmp_path / "index").iterdir())
-    before = [p.read_bytes() for p in index]
-    for path in index:
-        path.unlink()
     store = member(tmp_path)
     store.load()
     store.close()
@@ -193,15 +184,6 @@ def test_what_ends_a_members_process_is_refused(tmp_path: Path) -> None:
     assert len(files) > 3
     with pytest.raises(Refused, match="more than a file before"):
         member(tmp_path).load()
-
-
-def test_rebuild_with_pos_begins_in_the_middle_of_a_file(tmp_path: Path) -> None:
-    filled(tmp_path)
-    store = member(tmp_path)
-    store.load()
-    store.rebuild_with_pos(store.data, 2 * SIZE + 100)
-    assert [f.name for f in store.data.files] == [f"{2 * SIZE:020d}"]
-    assert (store.data.max_offset, store.data.files[0].start_position) == (2 * SIZE + 100, 100)
 
 
 def test_committed_never_falls_nor_passes_the_end(tmp_path: Path) -> None:

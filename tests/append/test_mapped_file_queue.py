@@ -78,14 +78,6 @@ def test_a_first_file_is_named_by_the_offset_rounded_down(tmp_path: Path) -> Non
     assert (file.start, queue.flushed_where) == (5 * SIZE, 5 * SIZE)
 
 
-def test_multi_path_files_go_by_their_number(tmp_path: Path) -> None:
-    places = [tmp_path / "b", tmp_path / "a"]
-    queue = WritableMappedFileQueue(places, SIZE)
-    for _ in range(4):
-        queue.last_file().append(bytes(SIZE))
-    assert (names(tmp_path / "a"), names(tmp_path / "b")) == ([0, 2 * SIZE], [SIZE, 3 * SIZE])
-
-
 def test_a_cut_deletes_later_files_and_leaves_or_zeroes_the_bytes(tmp_path: Path) -> None:
     queue = filled(tmp_path, 3)
     assert [path.name for path in queue.truncate_dirty_files(SIZE + 10)] == [f"{2 * SIZE:020d}"]
@@ -171,15 +163,6 @@ def test_a_held_file_is_not_deleted_until_it_is_released_or_the_time_is_over(tmp
     second.release()
     assert second.cleaned
     assert second.destroy(120_000)
-
-
-def test_expiry_by_offset_looks_at_the_last_unit(tmp_path: Path) -> None:
-    queue = WritableMappedFileQueue([tmp_path], 40)
-    for number in range(6):
-        queue.last_file().append((number * 100).to_bytes(8, "big") + bytes(12))
-    assert [int(p.name) for p in queue.delete_expired_by_offset(300, 20)] == [0]
-    assert [int(p.name) for p in queue.delete_expired_by_offset(9999, 20)] == [40]
-    assert names(tmp_path) == [80]
 
 
 def test_warming_reserves_the_blocks(tmp_path: Path) -> None:
