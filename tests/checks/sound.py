@@ -32,18 +32,6 @@ def above_note(findings: Findings) -> list[Finding]:
     return [f for f in findings.listed if f.severity > Severity.NOTE]
 
 
-def caught_by_the_kill(name: str) -> list[str]:
-    """List the configuration files that the broker of a fixture was replacing when it was killed: only a .bak is there.
-
-    Source: ConfigManager#persist and TimerMetrics#persist move the file to .bak before they write the new one, 5.5.1
-    """
-    config = unpack(name) / "config"
-    backups = (
-        sorted(path.with_suffix("") for path in config.glob("*.bak")) if (config.parent / "abort").exists() else []
-    )
-    return [path.name for path in backups if not path.exists()]
-
-
 def located(findings: Findings) -> list[tuple[str, str, str, int]]:
     """Return code, queue, file and offset of every finding above NOTE."""
     return [(f.code, f.queue, f.file, f.offset) for f in above_note(findings)]

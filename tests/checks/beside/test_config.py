@@ -12,10 +12,10 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from tests.checks.sound import above_note, caught_by_the_kill, check_configuration, located, opened, queue_range
+from tests.checks.sound import above_note, check_configuration, located, opened, queue_range
 from tests.command import run_json
 from tests.damage import cut, garble, zero
-from tests.stores import STORES, copy_store
+from tests.stores import copy_store
 
 
 def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
@@ -23,17 +23,6 @@ def check(path: Path, *, live: bool = False) -> tuple[Findings, ConfigFacts]:
     findings = Findings()
     facts = check_configuration(store, findings, live=live)
     return findings, facts
-
-
-@pytest.mark.parametrize("name", STORES)
-def test_a_real_configuration_is_sound(name: str) -> None:
-    store = opened(name)
-    findings = Findings()
-    facts = check_configuration(store, findings)
-    assert [(f.code, f.file) for f in above_note(findings)] == [
-        ("CFG-BROKEN", file) for file in caught_by_the_kill(name)
-    ]
-    assert facts.unchecked == []
 
 
 def test_queue_types_are_read() -> None:

@@ -18,7 +18,7 @@ from rmqstore.views.info import info
 from tests.checks.sound import above_note, located, opened
 from tests.command import run
 from tests.damage import cut, grow
-from tests.stores import BROKER_STORES, STORES, copy_store
+from tests.stores import BROKER_STORES, copy_store
 
 
 def check(path: Path, conf: dict[str, str] | None = None, *, live: bool = False) -> tuple[Findings, Report]:
@@ -26,22 +26,6 @@ def check(path: Path, conf: dict[str, str] | None = None, *, live: bool = False)
     report = Report(str(path), store.kind, Findings(), live=live)
     check_directory(store, report, queue_types=check_config(store, Findings()).queue_types)
     return report.findings, report
-
-
-UNREAD = ("5.4.0-rocksdb", "5.5.1-rocksdb", "5.5.1-rocksdb-separate", "5.5.1-config-v2")
-"""Stores whose configuration is in RocksDB, which this check does not read."""
-
-
-@pytest.mark.quick_rows
-@pytest.mark.parametrize("config", [False, True])
-@pytest.mark.parametrize("name", STORES)
-def test_a_real_store_has_nothing_above_note(name: str, config: bool) -> None:
-    store = opened(name, config=config)
-    report = Report(name, store.kind, Findings())
-    check_directory(store, report, queue_types=check_config(store, Findings()).queue_types)
-    assert report.findings.listed == []
-    assert bool(report.unchecked) == (name in UNREAD)
-    assert any("abort file present" in note for note in report.notes) == (store.root / "abort").exists()
 
 
 def test_rocksdb_is_named_as_not_checked() -> None:
