@@ -8,6 +8,7 @@ from pathlib import Path
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
@@ -20,6 +21,13 @@ Settings = Mapping[str, str] | None
 def opened(store: Path, settings: Settings = None) -> Store:
     """Open a store; without settings, as a command without -c does."""
     return open_store(store, BrokerConfig(settings))
+
+
+def log_of(store: Path) -> MappedFileQueue:
+    """Return the commitlog of a store that has one."""
+    log = open_store(store).commitlog
+    assert log is not None
+    return log
 
 
 def look(store: Path, settings: Settings = None) -> tuple[Store, Verified]:

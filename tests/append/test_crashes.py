@@ -26,6 +26,7 @@ from rmqstore.formats.index import UNIT as UNIT_OF_INDEX
 from rmqstore.formats.index import unit_at
 from tests.append.rewriting import index_bytes, messages_of, queue_bytes
 from tests.append.small import NEVER, SMALL, clean, message, units
+from tests.planning import log_of
 from tests.seeds import fresh
 from tests.stores import ROOT
 
@@ -234,8 +235,7 @@ def test_a_message_whose_keys_went_into_two_index_files_is_found_by_all_of_them_
         for data in index_bytes(tmp_path / "s")
         for number in range(1, INDEX_HEADER.parse(data)["index_count"])
     ]
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     assert entries == [m.physical_offset for m in messages_of(log) for _ in range(2)]
 
 

@@ -28,6 +28,7 @@ from rmqstore.formats.consumequeue import UNIT, is_pre_blank
 from rmqstore.formats.message import MAGIC_V2, parse_message
 from tests import command
 from tests.append.rewriting import index_bytes, log_bytes, messages_of, queue_bytes
+from tests.planning import log_of
 from tests.stores import ROOT, copy_store, meta, unpack
 from tests.untouched import snapshot
 
@@ -118,8 +119,7 @@ def test_records_keep_their_version_whatever_the_length_of_their_topic(kind: str
     short = tmp_path / "short"
     words = ("--output", str(short), "-c", str(tmp_path / "sizes.conf"), "--topic-map", f"{'l' * 130}=Other")
     run("import", str(export_file), *words)
-    renamed = open_store(short).commitlog
-    assert renamed is not None
+    renamed = log_of(short)
     assert [m.magic == MAGIC_V2 for m in messages_of(renamed)] == [False, True, False, True, False]
 
 
@@ -194,8 +194,7 @@ def test_topics_are_renamed_and_queues_numbered_again(tmp_path: Path) -> None:
     done = run_json("import", half, "--output", str(tmp_path / "other"), *options)
     assert {name.rpartition("/")[0] for name in done["queues"]} == {"Copy"}
     assert sum(done["queues"].values()) == len(lines[1::2])
-    log = open_store(tmp_path / "other").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "other")
     assert min(m.store_timestamp for m in messages_of(log)) >= began
     assert run_json("verify", str(tmp_path / "other"))["clean"] is True
 
@@ -351,8 +350,7 @@ def test_an_output_that_exists_is_refused(tmp_path: Path) -> None:
 
 def test_the_good_messages_of_a_damaged_store_make_a_new_one(tmp_path: Path) -> None:
     damaged = copy_store("5.4.0-clean", tmp_path)
-    log = open_store(damaged).commitlog
-    assert log is not None
+    log = log_of(damaged)
     path = log.files[1].path
     data = bytearray(path.read_bytes())
     message, _ = parse_message(data)
@@ -446,14 +444,12 @@ def test_nothing_is_appended_where_one_message_is_wrong(store: Path, tmp_path: P
     settings = str(conf("5.4.0-clean", tmp_path))
     lines = export(store, tmp_path / "all.ndjson", "--topic", "Order_11")
     (tmp_path / "bad.ndjson").write_text("\n".join([*lines, "{}"]) + "\n")
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     before = log_bytes(log)
     words = ("import", str(tmp_path / "bad.ndjson"), "--into", str(store), "-c", settings, "--renumber")
     answer = run(*words, exit_code=3)
     assert f"bad.ndjson:{len(lines) + 1}: topic is missing" in answer.stderr
-    after = open_store(store).commitlog
-    assert after is not None
+    after = log_of(store)
     assert log_bytes(after) == before
     assert run_json("verify", str(store), "-c", settings)["clean"] is True
 

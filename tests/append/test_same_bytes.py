@@ -12,6 +12,7 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.dledger import BODY_OFFSET
 from tests.append.rewriting import again, index_bytes, log_bytes, messages_of, options_like, queue_bytes
+from tests.planning import log_of
 from tests.stores import meta, unpack
 
 CLEAN = (
@@ -52,8 +53,7 @@ def test_a_real_store_appended_again_has_the_same_log_queues_and_index(name: str
 
 def test_the_checkpoint_of_a_closed_store_names_its_last_message(tmp_path: Path) -> None:
     source, target = rewrite("5.4.0-clean", tmp_path / "store")
-    log = open_store(source).commitlog
-    assert log is not None
+    log = log_of(source)
     last = list(messages_of(log))[-1].store_timestamp
     point = parse_checkpoint((target / "checkpoint").read_bytes())
     real = parse_checkpoint((source / "checkpoint").read_bytes())

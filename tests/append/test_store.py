@@ -30,6 +30,7 @@ from rmqstore.formats.message import (
 )
 from tests.append.rewriting import messages_of, queue_bytes
 from tests.append.small import NEVER, SMALL, clean, message, units
+from tests.planning import log_of
 from tests.stores import ROOT, copy_store
 
 
@@ -40,8 +41,7 @@ def test_offsets_ids_and_rolls_are_those_of_a_broker(tmp_path: Path) -> None:
         assert (first.offset, first.size, first.queue_offset) == (0, 105, 0)
         assert first.message_id == "0A01020300002A9F0000000000000000"
         put = [store.put(message(n, size=1000)) for n in range(20)]
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     assert len(log.files) == 2
     last = next(p for p in reversed(put) if p.offset < 1 << 14)
     at = last.offset + last.size
@@ -57,8 +57,7 @@ def test_a_record_may_leave_exactly_eight_bytes_and_no_fewer(tmp_path: Path) -> 
         with MessageStore.create(root, SMALL) as store:
             first = store.put(message(size=1000)).size
             store.put(message(size=(1 << 14) - first - first + 1000 - spare))
-        log = open_store(root).commitlog
-        assert log is not None
+        log = log_of(root)
         assert len(log.files) == files
 
 
@@ -95,8 +94,7 @@ def test_long_topics_are_v2_and_ipv6_hosts_are_flagged(tmp_path: Path) -> None:
         six = message()
         six.born_host, six.store_host = host_bytes("[2001:db8::1]:1234"), host_bytes("[2001:db8::2]:10911")
         assert len(store.put(six).message_id) == 56
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     first, second = messages_of(log)
     assert (first.magic & 0xFFFFFFFF, second.sys_flag) == (0xDAA320AB, 0x30)
 
@@ -105,8 +103,7 @@ def test_the_record_crc_is_the_last_property(tmp_path: Path) -> None:
     options = StoreOptions(commitlog_file_size=1 << 14, limits=Limits(append_crc=True))
     with MessageStore.create(tmp_path / "s", options) as store:
         put = store.put(NewMessage("TopicTest", b"hello", b"TAGS\x01TagA"))
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     stored, computed = record_crc(log.pread(put.size, 0), 0, put.size)
     assert stored == computed
     assert put.size == 105 + 10 + 20
@@ -156,8 +153,7 @@ def test_light_queues_get_their_own_offsets(tmp_path: Path) -> None:
             one = message(number, queue_id=number)
             one.properties += b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%b\x02"
             store.put(one)
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     texts = [m.properties for m in messages_of(log)]
     assert [text.rpartition(b"INNER_MULTI_QUEUE_OFFSET\x01")[2] for text in texts] == [b"0,0\2", b"1,1\2", b"2,2\2"]
     assert len(units(tmp_path / "s", "%LMQ%a")) == len(units(tmp_path / "s", "%LMQ%b")) == 3
@@ -259,8 +255,7 @@ def test_inner_batches_are_numbered_and_have_units_of_46_bytes(tmp_path: Path) -
     parsed = [BATCH_UNIT.parse(data, at) for at in range(0, 3 * BATCH_UNIT.size, BATCH_UNIT.size)]
     found = [(u["base_offset"], u["batch_size"], u["compacted_offset"]) for u in parsed]
     assert found == [(0, 4, -1), (4, 1, -1), (5, 2, -1)]
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     assert [(m.queue_offset, b"INNER_BASE\x01%d\x02" % m.queue_offset in m.properties) for m in messages_of(log)] == [
         (0, True),
         (4, False),

@@ -21,6 +21,7 @@ from rmqstore.scan.columns import Repaired, filler_mask, mended_mask
 from rmqstore.scan.records import scan_file
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
+from tests.planning import log_of
 from tests.stores import copy_store, unpack
 from tests.views.decoder import Record
 
@@ -161,8 +162,7 @@ def test_sql_and_arrow_mark_mended_messages(tmp_path: Path) -> None:
 
 def test_a_message_that_was_stored_after_a_repair_is_not_mended() -> None:
     store = unpack("5.4.0-clean")
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     columns = next(run.columns for run in scan_file(log.files[0], start=0, body_offset=0) if run.columns is not None)
     second, time = int(columns.offset[1]), int(columns.store_timestamp[1])
     for made, expected in ((time, [1]), (time - 1, [])):

@@ -9,6 +9,7 @@ import pytest
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import build_message, parse_message
+from tests.planning import log_of
 from tests.stores import unpack
 
 
@@ -41,8 +42,7 @@ def test_an_impossible_size_is_no_message(size: int, store: Path) -> None:
     raw = bytearray(file.read_bytes())
     raw[:4] = size.to_bytes(4, "big", signed=True)
     file.write_bytes(raw)
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     assert message_at(log, 0) is None
 
 
@@ -52,6 +52,5 @@ def test_a_record_that_contradicts_its_place_is_returned_unchanged(store: Path) 
     record = build_message(topic="T", body=b"x" * 50, physical_offset=777)
     raw[: len(record)] = record
     file.write_bytes(raw)
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     assert message_at(log, 0) == parse_message(record)[0]

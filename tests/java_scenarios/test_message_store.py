@@ -21,6 +21,7 @@ from rmqstore.views.dump.messages import dump_messages
 from rmqstore.views.dump.selection import Selection
 from tests.append.rewriting import messages_of
 from tests.append.small import clean, units
+from tests.planning import log_of
 
 OPTIONS = StoreOptions(
     commitlog_file_size=1 << 20,
@@ -54,8 +55,7 @@ def put_ten(store: MessageStore, interval: int = 10) -> list[PutResult]:
 
 
 def message_at(root: Path, offset: int) -> Message | None:
-    log = open_store(root).commitlog
-    assert log is not None
+    log = log_of(root)
     size = int.from_bytes(log.pread(4, offset), "big")
     return parse_message(log.pread(size, offset))[0] if 0 < size < 1 << 20 else None
 
@@ -128,8 +128,7 @@ def test_a_queue_that_nobody_wrote_to_has_no_message(store: MessageStore) -> Non
 def test_messages_have_the_time_given_to_put(store: MessageStore) -> None:
     """DefaultMessageStoreTest#testGetMessageStoreTimeStamp, #testGetStoreTime_EverythingIsOk"""
     told = [store.put(new(n)).store_timestamp for n in range(10)]
-    log = open_store(store.root).commitlog
-    assert log is not None
+    log = log_of(store.root)
     assert [m.store_timestamp for m in messages_of(log)] == told
     assert told == sorted(told)
 
@@ -291,8 +290,7 @@ def test_the_whole_log_is_read_in_order(tmp_path: Path) -> None:
     options = StoreOptions(commitlog_file_size=10 << 20, dispatch=DispatchOptions(index=False))
     with MessageStore.create(tmp_path / "s", options) as store:
         put = [store.put(NewMessage("FooBar", bytes([n]) * (2 << 20))) for n in range(10)]
-    log = open_store(tmp_path / "s").commitlog
-    assert log is not None
+    log = log_of(tmp_path / "s")
     assert [(m.body[0], m.physical_offset) for m in messages_of(log)] == [(n, p.offset) for n, p in enumerate(put)]
     assert [p.offset // (10 << 20) for p in put] == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
 

@@ -25,6 +25,7 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.views.dump.messages import logs_of
 from tests import command
 from tests.messages.reference import as_json, exported
+from tests.planning import log_of
 from tests.seeds import examples
 from tests.stores import STORES, unpack
 
@@ -124,8 +125,7 @@ def test_dump_and_export_say_the_same_in_the_fields_that_both_have(name: str) ->
 
 
 def test_damage_is_skipped_in_every_format_alike(store: Path, tmp_path: Path) -> None:
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     data = bytearray(log.files[1].path.read_bytes())
     data[100] ^= 0xFF
     log.files[1].path.write_bytes(data)

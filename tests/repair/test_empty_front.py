@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.files.store import open_store
 from tests.command import run_json
+from tests.planning import log_of
 from tests.repair.salvaging import rows
 from tests.stores import copy_store, unpack
 
@@ -47,8 +47,7 @@ def test_empty_file_far_before_the_log_proves_no_loss(store: Path) -> None:
     for number in (0, 1):
         (store / "commitlog" / f"{number * 65_536:020}").unlink()
     (store / "commitlog" / f"{0:020}").touch()
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     assert log.begin == log.start == 131_072
     counts = run_json("verify", str(store), exit_code=1)["counts"]
     assert isinstance(counts, dict)

@@ -21,6 +21,7 @@ from rmqstore.repair.plan.steps import Discard
 from tests.append.rewriting import messages_of
 from tests.append.writing import OPTIONS, write
 from tests.command import run, run_json
+from tests.planning import log_of
 from tests.real_broker.random_damage import damage_any_file
 from tests.rocksdb_rows import need_rocksdict
 from tests.seeds import seeds
@@ -51,8 +52,7 @@ def test_expired_files_and_files_that_point_only_to_them_are_removed(tmp_path: P
     assert all(isinstance(step, Discard) for step in expiry.plan.steps)
     assert [p for p in paths if p.startswith("commitlog/")] == [f"commitlog/{f.name}" for f in files[:12]]
     assert any(p.startswith("index/") for p in paths)
-    log = open_store(root).commitlog
-    assert log is not None
+    log = log_of(root)
     gone = [m for m in messages_of(log) if m.physical_offset < log.files[12].start]
     assert expiry.plan.loss.messages == len(gone) == sum(expiry.plan.loss.queues.values())
     assert expiry.plan.loss.bytes == sum(m.size for m in gone)
@@ -65,8 +65,7 @@ def test_applied_the_store_is_sound_and_undone_it_is_as_before(tmp_path: Path) -
     expiry = plan_expire(open_store(root), options())
     done = apply(expiry.plan)
     assert done.journal is not None
-    left = open_store(root).commitlog
-    assert left is not None
+    left = log_of(root)
     assert left.start == 4 * 65536
     assert verify(open_store(root)).clean
     undo(done.journal)
@@ -128,8 +127,7 @@ def test_a_store_with_snapshots_is_refused(tmp_path: Path) -> None:
 def test_queue_files_expire_when_all_their_units_point_to_deleted_files(tmp_path: Path) -> None:
     root = tmp_path / "store"
     write(root, OPTIONS, 900)
-    log = open_store(root).commitlog
-    assert log is not None
+    log = log_of(root)
     make_old(root / "commitlog", 25)
     minimum = log.files[25].start
     plan = plan_expire(open_store(root), options()).plan

@@ -41,6 +41,7 @@ from rmqstore.views.usage import usage
 from tests import damage
 from tests.command import run_json
 from tests.damage import overwrite
+from tests.planning import log_of
 from tests.repair.salvaging import rows
 from tests.spark.stores import (
     NAMES,
@@ -319,8 +320,7 @@ def test_damage_is_counted_as_by_du_however_the_log_is_cut(name: str, split: int
 
 
 def test_zeros_count_as_damage_only_where_records_follow(store: Path) -> None:
-    queue = open_store(store).commitlog
-    assert queue is not None
+    queue = log_of(store)
     first, second, *later = queue.files
     row = [r for r in local_rows(store) if r["file"] == first.name][-1]
     overwrite(first.path, row["offset"], bytes(first.file_size - row["offset"]))  # a page that was never written

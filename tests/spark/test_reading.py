@@ -26,6 +26,7 @@ from rmqstore.views.dump.units import consume_queue_units
 from rmqstore.views.stores import Piece, first_border, log_pieces, packed, refs_of_options, spread, store_refs
 from rmqstore.views.tables import MessageOptions, ReadOptions, queue_pieces, read_messages, read_units
 from tests.damage import overwrite
+from tests.planning import log_of
 from tests.spark.stores import NAMES, damaged_copy, first_log_file, local_rows
 from tests.stores import ROOT, copy_store, unpack
 
@@ -89,8 +90,7 @@ def test_a_record_inside_of_a_body_is_no_border(tmp_path: Path) -> None:
         8, "big"
     )  # a forged PHYSICALOFFSET that matches its position
     overwrite(log, at, bytes(raw))
-    queue = open_store(store).commitlog
-    assert queue is not None
+    queue = log_of(store)
     piece = Piece("s", "commitlog", 0, queue.files[0], at - 8, queue.files[0].file_size)
     assert first_border(piece) == outer["offset"] + outer["size"]
     expected = [row["offset"] for row in local_rows(store)]
@@ -109,8 +109,7 @@ def test_filters_are_those_of_dump() -> None:
 
 
 def test_thousands_of_small_files_are_few_tasks() -> None:
-    queue = open_store(unpack("5.4.0-killed")).commitlog
-    assert queue is not None
+    queue = log_of(unpack("5.4.0-killed"))
     piece = Piece("s", "q/0", 0, queue.files[0], 0, 6_000, exact=True)
     groups = packed([piece] * 30_000, 64 << 20)
     assert sum(map(len, groups)) == 30_000

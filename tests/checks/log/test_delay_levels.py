@@ -16,7 +16,7 @@ from rmqstore.formats.message import parse_message
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from rmqstore.repair.journal import journal
 from tests.damage import overwrite, zero
-from tests.planning import plan_of
+from tests.planning import log_of, plan_of
 from tests.stores import copy_store
 
 STORE = "4.9.7-clean"
@@ -141,8 +141,7 @@ def schedule(store: Path, level: int) -> Path:
 def stored(store: Path, level: int) -> list[int]:
     """Return the store times of the messages of a level's units."""
     rows = [row for row in UNIT.array(schedule(store, level).read_bytes()).tolist() if row[1]]
-    log = open_store(store).commitlog
-    assert log is not None
+    log = log_of(store)
     out = []
     for offset, size, _ in rows:
         message, _ = parse_message(log.pread(size, offset))
