@@ -278,9 +278,14 @@ class QueueCheck:
         self.loose = []
 
     def _is_right(self, unit: UnownedUnit) -> bool:
-        """Return whether a record is right where it is: of an unlike topic, or its place in this queue is taken."""
+        """Return whether a record is right where it is: its place in this queue is taken, or it is unlike one of it.
+
+        That is one of an unlike topic, or with two other fields, whose own queue has more records.
+        """
         own = self.logs.queues.get((unit.topic, unit.queue_id))
-        if unit.topic != self.files.topic and not one_bit_apart(unit.topic, self.files.topic):
+        same_topic = unit.topic == self.files.topic
+        two = same_topic and unit.queue_id != self.files.queue_id and unit.queue_offset != unit.number
+        if two or not (same_topic or one_bit_apart(unit.topic, self.files.topic)):
             return own is not None and own.messages > 1
         return self.part.has_message(unit.number)
 
