@@ -28,6 +28,7 @@ from rmqstore.texts import Text
 
 WINDOW = 1 << 18
 KEPT = 10_000
+_MANY = 1000  # exceptions in a queue, from which on no record is known to continue it
 EDGE = 64  # records of a stretch whose log offsets are kept
 SHIFT = 4096  # units: how far from its index a unit is searched
 T = TypeVar("T")
@@ -153,6 +154,12 @@ class QueuePart:
         for low, high in ((start, self.first), *((gap.expected, gap.got) for gap in self.gaps), (self.next, stop)):
             if max(low, start) < min(high, stop):
                 yield max(low, start), min(high, stop)
+
+    def is_odd(self, at: int) -> bool:
+        """Return whether a record does not continue its queue. If many do not, any record may be one of them."""
+        if len(self.outliers) + len(self.repeats) > _MANY:
+            return True
+        return any(at == one.at for one in self.outliers) or any(at == offset for offset, _ in self.repeats)
 
     def has_message(self, queue_offset: int) -> bool:
         """Return whether a record has a queue offset."""

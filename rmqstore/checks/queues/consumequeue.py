@@ -280,13 +280,13 @@ class QueueCheck:
     def _is_right(self, unit: UnownedUnit) -> bool:
         """Return whether a record is right where it is: its place in this queue is taken, or it is unlike one of it.
 
-        That is one of an unlike topic, or with two other fields, whose own queue has more records.
+        That is one of an unlike topic, or with two other fields, that continues the records of its own queue.
         """
         own = self.logs.queues.get((unit.topic, unit.queue_id))
         same_topic = unit.topic == self.files.topic
         two = same_topic and unit.queue_id != self.files.queue_id and unit.queue_offset != unit.number
         if two or not (same_topic or one_bit_apart(unit.topic, self.files.topic)):
-            return own is not None and own.messages > 1
+            return own is not None and own.messages > 1 and not own.is_odd(unit.offset)
         return self.part.has_message(unit.number)
 
     def _is_renamed(self, unit: UnownedUnit, fit: int) -> bool:
