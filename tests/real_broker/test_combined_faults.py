@@ -73,6 +73,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-trans-rocksdb", 2982588357),
     ),
     break_by_hand: (
+        ("4.9.7-dledger-killed", 2832677991),
         ("5.1.4-clean", 3753113900),
         ("5.1.4-formats", 2230433741),
         ("5.4.0-controller-master", 1965874781),

@@ -154,7 +154,10 @@ def count_unnamed(
 
 
 def _may_hide_queues(evidence: Evidence, damage: Damage) -> bool:
-    """Return whether damage may have contained messages of queues without any unit, or of queues behind the log."""
+    """Return whether damage may have contained messages of queues without any unit, or of queues behind the log.
+
+    They can have been behind it from the damage on, if the record after that is the first without a unit.
+    """
     counts, store = evidence.verified.report.findings.counts, evidence.store
     if counts.get(codes.CQ_PARTLY_REBUILT):
         return True
@@ -166,7 +169,7 @@ def _may_hide_queues(evidence: Evidence, damage: Damage) -> bool:
         return False
     parts = evidence.logs.queues.values()
     after = [m.first_at for part in parts for m in part.missing if m.stop >= part.next]
-    return bool(after) and min(after) < damage.stop
+    return bool(after) and min(after) - damage.log.body_offset <= damage.stop
 
 
 def count_missing(ledger: Ledger, evidence: Evidence, spans: Sequence[tuple[int, int]], known: set[Slot]) -> None:
