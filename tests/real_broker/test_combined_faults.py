@@ -286,6 +286,7 @@ def _as_operator(one: Faulty) -> None:
         path = f"config/{finding['file']}"
         restores = finding["code"] in (codes.CFG_UNREADABLE, codes.CFG_NO_TOPICS, codes.CFG_BROKEN)
         if restores and (unpack(one.name) / path).is_file() and not (one.store / f"{path}.bak").exists():
+            (one.store / "config").mkdir(exist_ok=True)
             shutil.copy(unpack(one.name) / path, one.store / path)
         if finding["code"] == codes.CL_FOREIGN_FILE:  # without its first file, a log looks as if that had expired
             path = f"{finding['queue']}/{finding['file']}"
