@@ -241,13 +241,15 @@ class Known:
     """What the evidence says about some spans.
 
     `ranges` are the spans; `at` are the messages expected at global offsets, `between` messages without an exact place.
-    `light` are messages to which only light message queues point, with a slot of these queues.
+    `light` are messages to which only light message queues point, with a slot of these queues. `contested` are the
+    queues that point to a message of another one.
     """
 
     ranges: OffsetRanges
     at: dict[int, Expected] = field(default_factory=dict)
     between: list[Between] = field(default_factory=list)
     light: dict[int, Expected] = field(default_factory=dict)
+    contested: set[Name] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -418,6 +420,8 @@ class Evidence:
         for files in self.store.consume_queues(QueueKind.BATCH):
             for offset, expected in _batch_units(files, outside):
                 found.setdefault(offset, []).append(expected)
+        for rows in found.values():  # a queue without a good message may be a copy of another one
+            rows.sort(key=lambda one: one.slot.name not in logs.queues)
         return found, missing
 
     @property
@@ -628,6 +632,7 @@ def _merge(known: Known, offset: int, units: Sequence[Expected]) -> None:
     own = [one for one in units if not properties.is_lmq(one.slot.topic)]
     light = tuple((one.slot.topic, one.slot.queue_offset) for one in units if properties.is_lmq(one.slot.topic))
     if len(own) > 1:
+        known.contested.update(one.slot.name for one in own[1:])
         names = ", ".join(f"{one.slot.topic}/{one.slot.queue_id}" for one in own)
         known.notes.append(
             Text("several queues point to {offset:,} ({names}): the first one is used", offset=offset, names=names)

@@ -487,6 +487,7 @@ class Salvage:
         known = evidence.about(spans)
         evidence.add_ends(known)
         steps.notes.extend(known.notes)
+        steps.rebuild.update(known.contested)
         layouts = self.solver.solve(damages, known)
         for layout in layouts:
             layout.merge = self.options.merge_neighbours
