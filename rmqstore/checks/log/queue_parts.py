@@ -196,8 +196,9 @@ class QueuePart:
                     self.first = self.next = after.first - 1
                 else:
                     self.first = self.next = one.first
-            if one.first != self.next and single and following in (self.next, self.next + 1):
-                self._outlier(one.first, one.at[0], replaces=following != self.next)
+            if one.first != self.next and single and after is not None and following in (self.next, self.next + 1):
+                replaces = following != self.next and not self._is_of_another(one, after, unit_at)
+                self._outlier(one.first, one.at[0], replaces=replaces)
             elif single and self._is_the_next(one, after, unit_at, file_size):
                 self._outlier(one.first, one.at[0], replaces=True)
             elif single and after is not None and self._is_before(one, after, unit_at):
@@ -240,6 +241,11 @@ class QueuePart:
         together = one.at[0] // file_size == self.last_at // file_size
         impossible = together and one.first - self.next > room
         return after is None and impossible and unit_at(one.first) != one.at[0]
+
+    def _is_of_another(self, one: QueueRun, after: QueueRun, unit_at: UnitAt) -> bool:
+        """Return whether the unit of the next queue offset points to another record, between those around this one."""
+        there = unit_at(self.next)
+        return there is not None and there != one.at[0] and self.last_at < there < after.at[0]
 
     def _is_before(self, one: QueueRun, after: QueueRun, unit_at: UnitAt) -> bool:
         """Return whether a record out of order has the queue offset before the next stretch, as its unit says.

@@ -263,6 +263,10 @@ class FramedRecords:
             )
         return self
 
+    def place(self, slots: Iterable[QueueSlot]) -> list[QueueSlot]:
+        """Find records of sister queues for slots that no damage has room for; return the slots that are left."""
+        return [slot for slot in slots if not self._take_repeat(slot)]
+
     # --- records and their fixes ----------------------------------------------------------------------------------
 
     def _now(self, log: LogResult | None, start: int) -> tuple[bytes, Message] | None:
@@ -348,7 +352,7 @@ class FramedRecords:
             unit = self.evidence.unit(topic, queue_id, number)
             slot = QueueSlot(topic, queue_id, number, unit["tags_code"] if unit else None)
             if unit is None or not self._renumber(suspect.log, slot, unit["commitlog_offset"]):
-                if self._take_repeat(suspect, QueueSlot(topic, queue_id, number)):
+                if self._take_repeat(QueueSlot(topic, queue_id, number)):
                     continue
                 left.append(number)
                 if self.evidence.ends_at(topic, queue_id, number):
@@ -366,7 +370,7 @@ class FramedRecords:
                 )
             )
 
-    def _take_repeat(self, suspect: _Suspect, slot: QueueSlot) -> bool:
+    def _take_repeat(self, slot: QueueSlot) -> bool:
         """Put a record of a sister queue at a missing queue offset; return whether one is proved to belong there.
 
         The sister queue has no room for it, or two records with this queue offset, of which only one is where the other
@@ -374,9 +378,14 @@ class FramedRecords:
         log.
         """
         rivals = self._crowded.get((slot.topic, slot.queue_offset), ())
-        part, log = self.evidence.logs.queues[slot.name], suspect.log
-        gap = next((g for g in part.gaps if g.expected <= slot.queue_offset < g.got), None)
-        if not rivals or gap is None or gap.at // log.queue.file_size != gap.before // log.queue.file_size:
+        part = self.evidence.logs.queues.get(slot.name)
+        gap = (
+            next((g for g in part.gaps if g.expected <= slot.queue_offset < g.got), None) if part is not None else None
+        )
+        log = self.evidence.logs.at(gap.at) if gap is not None else None
+        if not rivals or gap is None or log is None:
+            return False
+        if gap.at // log.queue.file_size != gap.before // log.queue.file_size:
             return False
         low = gap.before - log.body_offset
         here = [

@@ -480,8 +480,7 @@ class Salvage:
         """Add everything to the draft."""
         steps, evidence, framed = self.steps, self.evidence, self.framed
         damages = self._damages()
-        fixes = [fix for at, fix in framed.fixes.items() if not self._is_link(fix.log.queue.find(at))]
-        new = (parse_message(fix.new)[0] for fix in fixes if fix.new is not None)
+        new = (parse_message(fix.new)[0] for fix in self._fixes() if fix.new is not None)
         evidence.corrected = frozenset(key_of(message) for message in new if message is not None)
         spans = [(d.start, d.stop) for d in damages]
         known = evidence.about(spans)
@@ -492,13 +491,14 @@ class Salvage:
         for layout in layouts:
             layout.merge = self.options.merge_neighbours
         self._place(layouts, known)
+        steps.unplaced = framed.place(steps.unplaced)
         numbers = number_entries(self.store, layouts, entries_begin(evidence))
         for layout in layouts:
             if layout.refused:
                 self.refusals.append(layout.refused)
             else:
                 steps.cover(layout, numbers)
-        for fix in fixes:
+        for fix in self._fixes():
             steps.fix(fix)
         self.refusals.extend(framed.refusals)
         self._blanks()
@@ -509,6 +509,9 @@ class Salvage:
             counted = {slot.key for slot in (*cells, *steps.unplaced)}
             count_missing(steps.loss, evidence, self.left_missing, counted)
         self._tell(known)
+
+    def _fixes(self) -> list[Fix]:
+        return [fix for at, fix in self.framed.fixes.items() if not self._is_link(fix.log.queue.find(at))]
 
     # --- damage and layouts ---------------------------------------------------------------------------------------
 
