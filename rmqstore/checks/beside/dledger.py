@@ -100,7 +100,8 @@ def unused_files(data: MappedFileQueue, tiling: Tiling) -> list[MappedFile]:
 
     Source: DLedgerMmapFileStore#recover (RocketMQ 4.5.1 to 5.5.1): "processOffset is too small"
     """
-    return [file for file in data.files if file.start - tiling.next_append() > data.file_size]
+    end = tiling.next_append()
+    return [file for file in data.files if file.start - end > data.file_size]
 
 
 def _unused(files: DLedgerFiles, tiling: Tiling, findings: Findings) -> None:

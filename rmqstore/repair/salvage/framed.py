@@ -379,9 +379,8 @@ class FramedRecords:
         """
         rivals = self._crowded.get((slot.topic, slot.queue_offset), ())
         part = self.evidence.logs.queues.get(slot.name)
-        gap = (
-            next((g for g in part.gaps if g.expected <= slot.queue_offset < g.got), None) if part is not None else None
-        )
+        gaps = part.gaps if part is not None else ()
+        gap = next((one for one in gaps if one.expected <= slot.queue_offset < one.got), None)
         log = self.evidence.logs.at(gap.at) if gap is not None else None
         if not rivals or gap is None or log is None:
             return False

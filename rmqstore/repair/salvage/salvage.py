@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 
-from rmqstore.checks.beside.dledger import UNUSED, unused_files
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
@@ -121,15 +120,16 @@ def drop_unused(draft: PlanBuilder, log: LogResult) -> None:
     """Discard files after the end of the log that are after a missing file, or too many for DLedger to start."""
     before = None
     hole = False
-    unused = unused_files(log.queue, log.tiling) if log.body_offset else []
     for file in log.queue.files:
         hole |= before is not None and file.start > before.stop and file.start >= log.wrote
         before = file
-        if draft.path(file.path) not in draft.gone:
-            if hole:
-                draft.discard(file.path, Text("after the end of the log, and after a missing file"))
-            elif file in unused:
-                draft.discard(file.path, UNUSED)
+        if hole and draft.path(file.path) not in draft.gone:
+            draft.discard(file.path, Text("after the end of the log, and after a missing file"))
+    if log.body_offset:
+        from rmqstore.checks.beside.dledger import UNUSED, unused_files  # a plain store does not need the module
+
+        for file in unused_files(log.queue, log.tiling):
+            draft.discard(file.path, UNUSED)
 
 
 def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
