@@ -193,16 +193,19 @@ class Queues:
             folder = queue.files.directory
             places = (folder.parent.parent, folder.parent, folder) if self._foreign else ()
             self.stopped_at = next((p for p in places if p in self._foreign), None)
-            if self.stopped_at is None and not can_be_created(queue.topic.encode("utf-8", "surrogatepass")):
+            if self.stopped_at is None and not self._can_create(queue.topic.encode("utf-8", "surrogatepass")):
                 self.stopped_at = folder.parent
         return self.stopped_at is not None
+
+    def _can_create(self, topic: bytes) -> bool:
+        return can_be_created(topic, splits_paths=self.rules.splits_paths)
 
     def _may_stop(self) -> bool:
         """Return whether a queue of the messages so far may have no place for its files."""
         if self._foreign or self.stopped_at is not None:
             return True
         topics = self._numbers.topics
-        while self._examined < len(topics) and can_be_created(topics[self._examined]):
+        while self._examined < len(topics) and self._can_create(topics[self._examined]):
             self._examined += 1
         return self._examined < len(topics)
 
@@ -264,7 +267,7 @@ class Queues:
 
     def dispatch_known(self, units: KnownUnits, start: int, stop: int, condition: DispatchCondition) -> None:
         """Dispatch the messages in [start, stop) of the log from known units; none may need the exact parser."""
-        if self._foreign or not all(can_be_created(topic.encode()) for (topic, _), *_ in units.known_units()):
+        if self._foreign or not all(self._can_create(topic.encode()) for (topic, _), *_ in units.known_units()):
             stop = self._known_stop(units, start, stop, condition)
         for name, address, size, offset in units.known_units():
             if self.settings.light_in_rocksdb and name[0].startswith(LMQ_PREFIX):

@@ -113,6 +113,8 @@ class BrokerRules:
     negative_size_refused: bool = _since("5.5.1")
     """Refuses a negative TOTALSIZE before it looks at the magic: a BLANK with one ends recovery."""
     property_crc: PropertyCrc
+    splits_paths: bool = _since("4.9.4")
+    """A comma in the path of a directory separates several directories (UtilAll#ensureDirOK)."""
     splits_properties: bool = _until("4.9.1")
     """A property counts only if its entry has exactly one separator."""
     duplicate_info: bool = _since("5.0.0")

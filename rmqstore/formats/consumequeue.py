@@ -162,15 +162,18 @@ def is_directory_name(topic: bytes) -> bool:
 
     Source: ConsumeQueue#<init> (storePath/topic/queueId); the limits are those of Linux file systems
     """
-    return b"/" not in topic and topic not in (b"", b".", b"..") and can_be_created(topic)
+    return b"/" not in topic and topic not in (b"", b".", b"..") and can_be_created(topic, splits_paths=True)
 
 
-def can_be_created(topic: bytes) -> bool:
+def can_be_created(topic: bytes, *, splits_paths: bool) -> bool:
     """Return whether a broker can create directories for a topic, in which a "/" separates several names.
 
-    Source: DefaultMappedFile#init; the limits are those of Linux file systems
+    `splits_paths`: the broker takes a path with a comma for several directories (4.9.4 and newer).
+    Source: DefaultMappedFile#init, UtilAll#ensureDirOK; the limits are those of Linux file systems
     """
-    return b"\0" not in topic and all(len(name) <= MAX_DIRECTORY_NAME for name in topic.split(b"/"))
+    if b"\0" in topic or (splits_paths and b"," in topic):
+        return False
+    return all(len(name) <= MAX_DIRECTORY_NAME for name in topic.split(b"/"))
 
 
 def one_bit_apart(a: int, b: int) -> bool:

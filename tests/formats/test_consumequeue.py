@@ -145,9 +145,10 @@ def test_files_hold_whole_units_and_begin_with_pre_blanks_where_a_queue_starts_l
         (b"..", False),
         (b"a/b", False),
         (b"a\0", False),
+        (b"a,b", False),
     ],
 )
-def test_a_topic_is_a_directory_name_where_a_file_system_takes_it(topic: bytes, possible: bool, tmp_path: Path) -> None:
+def test_a_topic_is_a_directory_name_where_a_broker_can_create_it(topic: bytes, possible: bool, tmp_path: Path) -> None:
     assert cq.is_directory_name(topic) is possible
     if possible:
         (Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + topic))).mkdir()

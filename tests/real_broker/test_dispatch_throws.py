@@ -91,21 +91,24 @@ def _both_say(
 
 
 @pytest.mark.slow  # a broker tries for 30 s
+@pytest.mark.parametrize("byte", [b"\0", b","])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_topic_whose_directory_cannot_be_created(version: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
-    """A NUL in TOPIC: no later message of any queue gets a unit."""
+def test_a_topic_whose_directory_cannot_be_created(
+    version: str, byte: bytes, tmp_path: Path, oracle_servers: OracleServers
+) -> None:
+    """A NUL in TOPIC, or a comma, which separates paths: no later message of any queue gets a unit."""
     name = f"{version}-clean"
     store = copy_store(name, tmp_path)
     shutil.rmtree(store / "consumequeue")
     (store / "abort").touch()
     row = rows(store)[-5]
     topic = row.message.topic_text
-    overwrite(row.path, row.path.read_bytes().index(topic.encode(), row.at) + 2, b"\0")
+    overwrite(row.path, row.path.read_bytes().index(topic.encode(), row.at) + 2, byte)
     server = oracle_servers.of(version)
     forecast = compare_forecast(
         name, store, version, server.answer(server.ask(store, meta(name).oracle_args, abort=True))
     )
-    place = f"consumequeue/{topic[:2]}\0{topic[3:]}"
+    place = f"consumequeue/{topic[:2]}{byte.decode()}{topic[3:]}"
     assert any(f"no queue can be created at {place}: no later" in note for note in forecast.notes)
     report = run_json("verify", str(store), "--broker", version, exit_code=1)
     told, own = (found["queues"].items() for found in (report["broker"], forecast.to_json()))  # type: ignore[index]
