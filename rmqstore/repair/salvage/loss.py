@@ -455,7 +455,7 @@ def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> I
                 continue
             first = int(np.argmax(real))
             units, offset, size, begun = units[first:], offset[first:], size[first:], True
-        kept = ~_too_far(offset, before, log.tiling.stop + _FILES * log.queue.file_size)
+        kept = ~_damaged_units(offset, before, log.tiling.stop + _FILES * log.queue.file_size)
         units, offset, size = units[kept], offset[kept], size[kept]
         left = log.queue.file_size - offset % log.queue.file_size
         good = (size >= MIN_SIZE) & (size <= MAX_RECORD) & (size + BLANK_SIZE <= left)
@@ -468,13 +468,14 @@ def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> I
             return
 
 
-def _too_far(offset: I64, before: int, limit: int) -> Bool:
-    """Return which units are damaged: they point beyond `limit`, and the next unit continues the previous one."""
-    far = np.zeros(len(offset), dtype=np.bool_)
+def _damaged_units(offset: I64, before: int, limit: int) -> Bool:
+    """Return which units are damaged: beyond `limit` or negative, although the next one continues the previous."""
+    damaged = np.zeros(len(offset), dtype=np.bool_)
     if len(offset) > 1:
         previous = np.concatenate(([before], offset[:-2]))
-        far[:-1] = (offset[:-1] > limit) & (offset[1:] < offset[:-1]) & (offset[1:] > previous)
-    return far
+        far = (offset[:-1] > limit) & (offset[1:] < offset[:-1])
+        damaged[:-1] = (far | (offset[:-1] < 0)) & (offset[1:] > previous)
+    return damaged
 
 
 def _one_life(units: Table) -> tuple[Table, int]:
