@@ -595,8 +595,9 @@ class DLedgerStart(PlainStart):
     def _start(self) -> None:
         """Re-dispatch the committed entries, then those that a leader commits later.
 
-        Which entries a leader of a group with more members commits is unknown; assume all. It commits none while the
-        log ends before its first entry (DLedgerMmapFileStore#updateCommittedIndex).
+        Which entries a leader of a group with more members commits is unknown; assume all, up to the last one that
+        recovery read. It commits none while the log ends before its first entry
+        (DLedgerMmapFileStore#updateCommittedIndex).
         Source: DefaultMessageStore#start; DLedgerCommitLog#getData, which ends at the committed position
         """
         known = self._max_offset()
@@ -607,7 +608,7 @@ class DLedgerStart(PlainStart):
             self.queues.correct_min_offsets(self._min_offset())
         if self.data.files and self.commits_from is None:
             self.entries.jumped_at = None  # jumps so far do not depend on commits
-            self._dispatch(begin, self.data.max_offset())
+            self._dispatch(begin, min(self.data.max_offset(), max(self.state.entries_end, known)))
             # at damage, the broker jumps to the position committed at that moment, inside an entry or after one
             self.depends_on_commits = self.entries.jumped_at
 
