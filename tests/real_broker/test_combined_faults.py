@@ -49,12 +49,14 @@ Breaks = Callable[[Path, int], list[str]]
 DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
     break_at_once: (
         ("4.9.7-dledger-mixed", 2408702955),
+        ("4.9.7-dledger-mixed", 1645922524),
         ("4.9.7-ipv6", 3275385837),
         ("5.1.4-formats", 3299429317),
         ("5.4.0-controller-diverged", 2497190984),
         ("5.4.0-formats", 1501644385),
         ("5.4.0-index-rocksdb", 1770575446),
         ("5.4.0-pop", 3116268119),
+        ("5.4.0-rocksdb-double", 2141670882),
         ("5.4.0-trans-rocksdb", 3236343395),
         ("5.5.1-before-dledger", 2675211928),
         ("5.5.1-dledger-killed", 1487467503),

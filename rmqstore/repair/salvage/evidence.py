@@ -165,9 +165,7 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
             continue
         similar = (name for name in near.get((queue_id, len(topic)), ()) if one_bit_apart(topic, name[0]))
         owners: list[Name] = [
-            name
-            for name in (*near.get(topic, ()), *similar)
-            if any(g.expected <= number < g.got and g.before < at < g.at for g in logs.queues[name].gaps)
+            name for name in (*near.get(topic, ()), *similar) if in_gap(logs.queues[name], number, at)
         ]
         impossible = 0 < numbers.get(topic, 0) <= queue_id
         if not owners:  # it may be the next one of a queue
@@ -752,6 +750,11 @@ def fits_queue(part: QueuePart, number: int, offset: int) -> bool:
         return offset < part.first_at
     if number >= part.next:
         return offset > part.last_at
+    return in_gap(part, number, offset)
+
+
+def in_gap(part: QueuePart, number: int, offset: int) -> bool:
+    """Return whether a queue lacks a queue offset between two good messages around an offset of the log."""
     return any(g.expected <= number < g.got and g.before < offset < g.at for g in part.gaps)
 
 

@@ -47,7 +47,7 @@ from rmqstore.repair.salvage.candidates import (
     put,
     unflip_body,
 )
-from rmqstore.repair.salvage.evidence import ConsumerProgress, Evidence, Expected, Known, QueueSlot, key_of
+from rmqstore.repair.salvage.evidence import ConsumerProgress, Evidence, Expected, Known, QueueSlot, in_gap, key_of
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, index_bounds, lay_out
@@ -290,12 +290,15 @@ class Solver:
         """
         if message.queue_offset and not message.is_dispatched:
             message = replace(message, sys_flag=dispatched_flag(message))
-        topic = message.topic_text
-        part = self.evidence.logs.queues.get((topic, message.queue_id))
-        if part is None:
-            if topic not in (self.evidence.logs.topics or ()) and not any(
-                name == topic for name, _ in self.evidence.logs.queues
-            ):
+        topic, queues = message.topic_text, self.evidence.logs.queues
+        part = queues.get((topic, message.queue_id))
+        if part is None:  # a queue id that no other record has: that of the only queue with a gap here
+            lacking = [
+                name for name, one in queues.items() if name[0] == topic and in_gap(one, message.queue_offset, at)
+            ]
+            if len(lacking) == 1:
+                message = replace(message, queue_id=lacking[0][1])
+            elif topic not in (self.evidence.logs.topics or ()) and not any(name == topic for name, _ in queues):
                 return None
         else:
             numbers = self.evidence.open_offsets(part, at)
