@@ -55,6 +55,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.4.0-controller-diverged", 2497190984),
         ("5.4.0-formats", 1501644385),
         ("5.4.0-index-rocksdb", 1770575446),
+        ("5.4.0-pop", 582376087),
         ("5.4.0-pop", 3116268119),
         ("5.4.0-rocksdb-double", 2141670882),
         ("5.4.0-trans-rocksdb", 3236343395),

@@ -517,6 +517,11 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
     without = {*evidence.open_ends(Known(OffsetRanges(spans)))}
     without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are uncertain
+    # a record that is too many in a sister queue may be the last one of this queue
+    repeated = {(topic, number) for (topic, _), part in logs.queues.items() for _, number in part.repeats}
+    taken = {row.name for row in evidence.consumed if any(t == row.topic and n in row.numbers for t, n in repeated)}
+    ledger.at_least |= bool(taken - without)
+    without |= taken
     known = Known(OffsetRanges([(floor, floor + _FILES * log.queue.file_size)]))
     evidence.add_ends(known, without=without)
     for _, _, slot in known.between:
