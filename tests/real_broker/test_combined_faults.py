@@ -49,6 +49,7 @@ Breaks = Callable[[Path, int], list[str]]
 DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
     break_at_once: (
         ("4.9.7-dledger-mixed", 2408702955),
+        ("4.9.7-before-dledger", 1492885489),
         ("4.9.7-dledger-mixed", 1645922524),
         ("4.9.7-ipv6", 3275385837),
         ("5.1.4-formats", 3299429317),
@@ -63,6 +64,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-dledger-killed", 1487467503),
         ("5.5.1-dledger-killed", 2531717372),
         ("5.5.1-dledger-mixed", 1310930373),
+        ("5.5.1-flushed-killed", 964112677),
         ("5.5.1-formats", 7742),
         ("5.5.1-formats", 1922116618),
         ("5.5.1-ipv6", 3972210277),

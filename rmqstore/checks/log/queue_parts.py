@@ -206,10 +206,10 @@ class QueuePart:
                 self._outlier(one.first, one.at[0], replaces=True)
             else:
                 # a queue that restarted would not go on after its earlier end
-                if single:
-                    goes_on = after is not None and after.first > self.next
-                else:
-                    goes_on = self.next == 1 and unit_at(0) != one.at[0]
+                if single and after is not None:
+                    goes_on = after.first > self.next
+                else:  # of one record after many, or many after one, only a unit proves it
+                    goes_on = single == (self.next > 1) and unit_at(0) != one.at[0]
                 self._stretch(one, restarts=not goes_on)
             self.last_at = one.last_at
         del todo[:stop]

@@ -45,6 +45,7 @@ from rmqstore.repair.salvage.candidates import (
     mend_properties,
     mend_record_crc,
     put,
+    set_fields,
     unflip_body,
 )
 from rmqstore.repair.salvage.evidence import ConsumerProgress, Evidence, Expected, Known, QueueSlot, in_gap, key_of
@@ -217,9 +218,12 @@ class Solver:
             mended = mend_fields(damage.log.queue.pread(length, start), start, None, around)
             message = parse_message(mended.record)[0] if mended is not None else None
             one = self.own_slot(message, start, named) if message is not None else None
-            if one is not None and mended is not None:
+            if one is not None and mended is not None and message is not None:
+                record = mended.record
+                if not message.is_dispatched:  # it has a place in its queue
+                    record = set_fields(record, sys_flag=dispatched_flag(message)) or record
                 layout.free.remove(free)
-                layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Kept(mended.record)))
+                layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Kept(record)))
         layout.cells.sort(key=lambda c: c.start)
 
     def _as_kept(self, record: bytes, expected: Expected | None) -> Expected | None:
