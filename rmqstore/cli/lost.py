@@ -424,7 +424,7 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> tuple[Store, LostM
     copied = Text("note: {name} is a copy of a damaged log file: `rmqstore recover` restores messages from it")
     for name in names_of_copies(look, verified):
         out.note(copied.format(name=name))
-    view = LostMessages(look)
+    view = LostMessages(look, pointing=verified.logs.pointing)
     return look, view, view.at_next_start(verified, plan), verified
 
 

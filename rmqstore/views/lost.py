@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.checks.beside.config import ConsumerOffsets
+from rmqstore.checks.log.logs import Pointing
 from rmqstore.checks.problems import codes
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.files import LOCAL
@@ -116,12 +117,17 @@ def _with_entries(one: LostMessage, entries: Indexed | None) -> LostMessage:
 
 
 class LostMessages:
-    """Collects the lost messages of one store; `offsets`: the progress of consumer groups, by default that of today."""
+    """Collects the lost messages of one store.
 
-    def __init__(self, store: Store, offsets: ConsumerOffsets | None = None) -> None:
+    `offsets`: the progress of consumer groups, by default that of today. `pointing`: what is known about the queue
+    directories, by default that each has the units of its own queue.
+    """
+
+    def __init__(self, store: Store, offsets: ConsumerOffsets | None = None, pointing: Pointing | None = None) -> None:
         self.store = store
         self.queue = lookup.queue_reader(store)
         self.offsets = offsets or ConsumerOffsets.read(store)
+        self.pointing = pointing or Pointing()
 
     def before(self, plan: Plan) -> LostMessages:
         """Return this view with the progress before a repair, if its plan has it: groups may have read fillers."""
@@ -193,13 +199,14 @@ class LostMessages:
             names = sorted(lookup.queue_names(self.store)) if spans else []
         except CannotRead:
             return
-        for topic, queue_id in names:
-            if topic.startswith(properties.LMQ_PREFIX):
-                continue  # its messages are in the queue of their topic, too
+        for name in names:
+            queue = self.pointing.queue_in(name)
+            if queue is None or queue[0].startswith(properties.LMQ_PREFIX):
+                continue  # messages of a light queue are in the queue of their topic, too
             with suppress(CannotRead):
                 for low, high in spans:
-                    for number, unit in self.queue(topic, queue_id).between(low, high):
-                        yield (topic, queue_id, number), unit
+                    for number, unit in self.queue(*name).between(low, high):
+                        yield (*queue, number), unit
 
     def _is_gone(self, place: tuple[str, int, int], unit: lookup.Unit) -> bool:
         found = lookup.by_offset(self.store, unit.offset)
@@ -221,8 +228,9 @@ class LostMessages:
 
     def unit(self, place: Place) -> lookup.Unit | None:
         """Return the queue entry of a message; None if there is none, or if it cannot be read."""
+        directory = self.pointing.directory_of(place[:2])
         with suppress(CannotRead):
-            return self.queue(*place[:2]).at(place[2])
+            return None if directory is None else self.queue(*directory).at(place[2])
         return None
 
     # --- after a repair -----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from rmqstore.formats.index import key_hash
+from rmqstore.formats.properties import SCHEDULE_TOPIC
 from tests.command import run, run_json
 from tests.damage import flip, garble, zero
 from tests.stores import copy_store, unpack, write_broker_conf
@@ -267,6 +268,22 @@ def test_messages_in_the_place_of_a_file_of_another_broker_are_lost(store: Path)
     verified: Any = run_json("verify", str(store), exit_code=1)
     (foreign,) = [f for f in verified["findings"] if f["code"] == "CL-FOREIGN-FILE"]
     assert foreign["facts"]["units"] == len(answer["messages"])
+
+
+def test_a_queue_directory_with_the_units_of_another_queue_shows_no_lost_message_of_its_own(store: Path) -> None:
+    gone = store / "commitlog" / f"{393216:020}"
+    true = {place(r) for r in find_records(store) if file_of(store, r)[0] == gone}
+    queues = store / "consumequeue"
+    shutil.rmtree(queues / SCHEDULE_TOPIC / "0")
+    shutil.copytree(queues / "log-15445" / "1", queues / SCHEDULE_TOPIC / "0")
+    gone.unlink()
+    answer = lost(store)
+    by_units = {(r["topic"], r["queue_id"], r["queue_offset"], r["offset"]) for r in answer["messages"] if r["size"]}
+    assert {one[0] for one in by_units} >= {"log-15445", "Order_11", "Pay_11_Topic"}
+    assert by_units <= true
+    verified: Any = run_json("verify", str(store), exit_code=1)
+    (missing,) = [f for f in verified["findings"] if f["code"] == "CL-MISSING-FILE"]
+    assert missing["facts"]["messages"] == len(by_units)
 
 
 # --- what producers had acknowledged ---------------------------------------------------------------------------------

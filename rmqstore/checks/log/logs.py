@@ -81,11 +81,22 @@ class Pointing:
     held: list[Held] = field(default_factory=list)
     moved: dict[Name, Name | None] = field(default_factory=dict)
 
-    def damaged(self, start: int, topic: str) -> None:
-        """Count a unit of a topic that points into damage, except of light queues: they share messages of others."""
+    def queue_in(self, directory: Name) -> Name | None:
+        """Return the queue whose units a directory, named by topic and queue id, has; None if they prove nothing."""
+        if directory in self.moved:
+            return self.moved[directory]
+        return None if directory in self.moved.values() else directory
+
+    def directory_of(self, queue: Name) -> Name | None:
+        """Return the directory, named by topic and queue id, with the units of a queue; None if there is none."""
+        homes = (directory for directory, owner in self.moved.items() if owner == queue)
+        return next(homes, None if queue in self.moved else queue)
+
+    def damaged(self, start: int, topic: str, units: int = 1) -> None:
+        """Count units of a topic that point into damage, except of light queues: they share messages of others."""
         lost = self.lost.setdefault(start, Counter())
         if not properties.is_lmq(topic):
-            lost[topic] += 1
+            lost[topic] += units
 
     @property
     def foreign(self) -> bool:
@@ -187,9 +198,14 @@ class Logs:
 
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""
+        start = self.damage_at(offset)
+        if start is not None:
+            self.pointing.damaged(start, topic)
+
+    def damage_at(self, offset: int) -> int | None:
+        """Return the start of the damage that contains the byte at an offset, to which a unit points."""
         run = next(self._runs(offset), None)
-        if run is not None:
-            self.pointing.damaged(run.start, topic)
+        return None if run is None else run.start
 
     def damaged(self, offset: int) -> bool:
         """Return whether the byte at an offset is in damage, zeros or a hole of a log, which have their own finding.

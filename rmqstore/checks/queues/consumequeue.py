@@ -9,6 +9,7 @@ Source: ConsumeQueueExt#recover, #get (RocketMQ 5.4.0)
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -84,6 +85,7 @@ class QueueCheck:
         self.outlier_units = {o.expected: o for o in part.outliers if o.expected is not None}
         self.outlier_rows = {o.got for o in part.outliers}
         self.loose: list[UnownedUnit] = []
+        self.into_damage: Counter[int | None] = Counter()  # units by start of the damage
 
     def check_units(self) -> None:
         """Check every unit that is not accounted for."""
@@ -218,12 +220,12 @@ class QueueCheck:
         if known is not None and known.at == offset:
             return  # the unit is right, but QUEUEOFFSET of the record is wrong, which has its own finding
         if self.logs.damaged(offset):  # the unit is right, but its record is damaged, which has its own finding
-            self.logs.lose(offset, self.files.topic)
+            self.into_damage[self.logs.damage_at(offset)] += 1
             return
         file = self.logs.file_start(offset)
         if self.logs.blank_at(offset) is not None:  # no broker reads the bytes in a BLANK
             if self.logs.hidden(offset, size) and not any(m.start <= index < m.stop for m in self.part.missing):
-                self.logs.lose(offset, self.files.topic)
+                self.into_damage[self.logs.damage_at(offset)] += 1
             else:
                 self.loose.append(UnownedUnit(index, offset, size, tags, file, IN_A_BLANK))
             return
@@ -258,6 +260,7 @@ class QueueCheck:
         if topics is None:
             topics = frozenset(topic for topic, _ in self.logs.queues)
         moved = self._note_moved(fit)
+        self._report_lost(moved)
         for row in rows(self.loose):
             one, count = row[0], len(row)
             known = (self.files.topic in topics or one.topic not in topics) and not self._is_renamed(one, fit)
@@ -276,6 +279,15 @@ class QueueCheck:
                     else:
                         self._misfiled(unit)
         self.loose = []
+
+    def _report_lost(self, moved: bool) -> None:
+        """Note the units that point into damage. If the directory is of another queue, they count for that one."""
+        name = self.files.topic, self.files.queue_id
+        owner = self.logs.pointing.moved[name] if moved else name
+        for start, units in self.into_damage.items():
+            if start is not None and owner is not None:
+                self.logs.pointing.damaged(start, owner[0], units)
+        self.into_damage.clear()
 
     def _is_right(self, unit: UnownedUnit) -> bool:
         """Return whether a record is right where it is: its place in this queue is taken, or it is unlike one of it.

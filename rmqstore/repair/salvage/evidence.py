@@ -353,7 +353,7 @@ class Evidence:
             and name not in named
             and not properties.is_lmq(name[0])
             and part.units_end < part.next
-            and name not in self._homes
+            and name not in self.logs.pointing.moved.values()
             and part.last_at < last
         )
 
@@ -556,10 +556,8 @@ class Evidence:
         of another log proves nothing.
         """
         if self.store.kind is not StoreKind.ROCKSDB:
-            moved, homes = self.logs.pointing.moved, self._homes
             for files in self.store.consume_queues(QueueKind.SIMPLE):
-                name = files.topic, files.queue_id
-                owner = moved.get(name, None if name in homes else name)
+                owner = self.logs.pointing.queue_in((files.topic, files.queue_id))
                 if owner is not None:
                     yield files._replace(topic=owner[0], queue_id=owner[1])
         elif self._database is not None:
@@ -583,15 +581,10 @@ class Evidence:
             return self._database.queue(topic, queue_id).unit(consumequeue.UNIT, number)
         if not consumequeue.is_directory_name(topic.encode("utf-8", "surrogatepass")):
             return None
-        home = self._homes.get((topic, queue_id))
-        if home is None and (topic, queue_id) in self.logs.pointing.moved:
+        directory = self.logs.pointing.directory_of((topic, queue_id))
+        if directory is None:
             return None
-        return self.store.consume_queue(*(home or (topic, queue_id))).queue.unit(consumequeue.UNIT, number)
-
-    @cached_property
-    def _homes(self) -> dict[Name, Name]:
-        """The directories, by topic and queue id, where queues are whose units are in that of another one."""
-        return {owner: name for name, owner in self.logs.pointing.moved.items() if owner is not None}
+        return self.store.consume_queue(*directory).queue.unit(consumequeue.UNIT, number)
 
     def ends_at(self, topic: str, queue_id: int, number: int) -> bool:
         """Return whether a queue ends for consumers at a queue offset that no message has.
