@@ -224,20 +224,22 @@ class IndexCatalog:
         if self._table is None:
             self._table = np.array(self._blocks, dtype=np.int64).reshape(-1, 5)
         table = self._table
-        rows = np.flatnonzero((table[:, 3] < hi) & (table[:, 4] >= lo))
+        near = (table[:, 3] < hi) & (table[:, 4] >= lo)
         parts: list[IndexEntries] = []
         whole = True
-        for number, first, count, _, _ in table[rows].tolist():
+        for number, first, count, _, _ in table[near].tolist():
             file = self.files[number]
             raw = file.units(first, count)
             whole = whole and len(raw) == count * index.UNIT.size
             units: Any = index.UNIT.array(raw)
             offset = units["phy_offset"].astype(np.int64)
-            inside = np.flatnonzero((offset >= lo) & (offset < hi) & (units["key_hash"] >= 0))
-            if len(inside):
-                hashes = units["key_hash"][inside].astype(np.int64)
-                diff = units["time_diff"][inside].astype(np.int64)
-                parts.append(IndexEntries(np.full(len(inside), number), inside + first, offset[inside], hashes, diff))
+            inside = (offset >= lo) & (offset < hi) & (units["key_hash"] >= 0)
+            inside &= (offset > 0) | (units["key_hash"] > 0)  # zeros are no entry
+            rows = np.flatnonzero(inside)
+            if len(rows):
+                hashes = units["key_hash"][rows].astype(np.int64)
+                diff = units["time_diff"][rows].astype(np.int64)
+                parts.append(IndexEntries(np.full(len(rows), number), rows + first, offset[rows], hashes, diff))
         if not parts:
             return IndexEntries(*[np.empty(0, dtype=np.int64)] * 5), whole
         return IndexEntries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
@@ -307,16 +309,18 @@ def contradicted(
     rows, at = rows[fits], at[fits]
     if len(np.unique(at)) > max(_FEW, len(columns) // 2):
         return {}
-    chains = _Chains(files)
+    chains = _Chains()
     times: dict[int, int] = {}
     for row, i in zip(rows.tolist(), at.tolist(), strict=True):
-        if chains.hold(int(number[row]), int(unit[row]), int(key_hash[row])):
+        file = files[number[row]]
+        if chains.hold(file, int(unit[row]), int(key_hash[row])) and _in_order(file, int(unit[row]), int(offset[row])):
             times[i] = times.get(i, 0) + 1
     out = {}
     for i, count in times.items():
         if is_filler_text(columns.properties(i)):
             continue  # a repair wrote it in place of the lost message of the entry
         own = np.flatnonzero(offset == columns.offset[i])
+        own = own[[_in_order(files[number[row]], int(unit[row]), int(offset[row])) for row in own.tolist()]]
         own = own[np.lexsort((unit[own], number[own]))]
         given = properties.parse_properties(columns.properties(i))
         out[int(columns.offset[i])] = Contradicted(
@@ -334,16 +338,23 @@ def contradicted(
     return out
 
 
+def _in_order(file: IndexFile, unit: int, offset: int) -> bool:
+    """Return whether the entry before an entry is of the same message or of an earlier one, as a broker writes them.
+
+    Damage can leave an entry with the log offset 0, which is the offset of a message too.
+    """
+    before: Any = index.UNIT.array(file.units(unit - 1, 1)) if unit > 1 else ()
+    return len(before) == 0 or int(before["phy_offset"][0]) <= offset
+
+
 class _Chains:
     """Follows chains, with at most `_STEPS` steps in all."""
 
-    def __init__(self, files: Sequence[IndexFile]) -> None:
-        self.files = files
+    def __init__(self) -> None:
         self.left = _STEPS
 
-    def hold(self, number: int, unit: int, key_hash: int) -> bool:
+    def hold(self, file: IndexFile, unit: int, key_hash: int) -> bool:
         """Return whether a query for the hash of an entry finds it."""
-        file = self.files[number]
         for at, _ in index_chain(file.files, file.path, file.slots, file.last + 1, key_hash):
             if at <= unit or self.left <= 0:
                 return at == unit

@@ -179,6 +179,15 @@ class LogResult(LogContents):
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high
 
+    def extend(self, runs: Iterable[Run]) -> None:
+        """Append the runs of the next split, after a hole if files are missing before it."""
+        for run in runs:
+            if run.start > self.tiling.stop:
+                self.tiling.add(Run(Kind.HOLE, self.tiling.stop, run.start))
+            self.tiling.add(run)
+            self.unreadable |= run.cause is Fault.UNREADABLE
+        self._bad_cache = None
+
     def mark_dirty(self, start: int) -> None:
         """Treat the BLANK at `start` (global offset) as damage from now on."""
         self.tiling.mark_dirty(start, Fault.BLANK)
@@ -326,18 +335,14 @@ def _pass(
             result.cut_at = split.file.stop
             break
     for name, queue_part in result.queues.items():
-        queue_part.judge(partial(unit_at, *name), file_size=queue.file_size, all_of_it=True)
+        queue_part.judge(partial(unit_at, *name), result.bad_between, file_size=queue.file_size, all_of_it=True)
     forget_units()
     return result
 
 
 def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitOf) -> None:
     tiling = result.tiling
-    for run in part.runs:
-        if run.start > tiling.stop:
-            tiling.add(Run(Kind.HOLE, tiling.stop, run.start))
-        tiling.add(run)
-        result.unreadable |= run.cause is Fault.UNREADABLE
+    result.extend(part.runs)
     if tiling.parsed is not None:
         tiling.parsed |= part.parsed
         tiling.newer = (tiling.newer or NewerRecords.NONE) | NewerRecords(part.newer)
@@ -353,7 +358,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
         if known is not new:
             known.extend(new)
         if len(known.stretches) > 1:
-            known.judge(partial(unit_at, *name), file_size=result.queue.file_size, all_of_it=False)
+            known.judge(partial(unit_at, *name), result.bad_between, file_size=result.queue.file_size, all_of_it=False)
 
 
 def join_queues(results: list[LogResult]) -> dict[tuple[str, int], QueuePart]:

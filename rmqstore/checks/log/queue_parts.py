@@ -107,6 +107,8 @@ def _longer(known: Sequence[T], more: Sequence[T]) -> Sequence[T]:
 
 UnitAt = Callable[[int], int | None]
 """The commitlog offset that the unit of a queue offset points to."""
+BadBetween = Callable[[int, int], bool]
+"""Whether there is damage between two global offsets, so that messages may be missing there."""
 
 
 @dataclass(slots=True)
@@ -175,7 +177,7 @@ class QueuePart:
             last.at = array("q", [*last.at, *new.at[: EDGE - len(last.at)]])
         last.stop, last.last_at = new.stop, new.last_at
 
-    def judge(self, unit_at: UnitAt, *, file_size: int, all_of_it: bool) -> None:
+    def judge(self, unit_at: UnitAt, bad_between: BadBetween, *, file_size: int, all_of_it: bool) -> None:
         """Judge stretches in order, each together with the next one; the last one only if `all_of_it`.
 
         Call it on the queue of a whole log, of files of `file_size` bytes. The result does not depend on how the log
@@ -201,7 +203,7 @@ class QueuePart:
                 self._outlier(one.first, one.at[0], replaces=replaces)
             elif single and self._is_the_next(one, after, unit_at, file_size):
                 self._outlier(one.first, one.at[0], replaces=True)
-            elif single and after is not None and self._is_before(one, after, unit_at):
+            elif single and after is not None and self._is_before(one, after, unit_at, bad_between, file_size):
                 self._gap(after.first - 1, one.at[0])
                 self._outlier(one.first, one.at[0], replaces=True)
             else:
@@ -214,18 +216,9 @@ class QueuePart:
             self.last_at = one.last_at
         del todo[:stop]
 
-    @staticmethod
-    def _precedes(one: QueueRun, after: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
-        """Return whether the first record of a queue has the queue offset before the next stretch, not its own one.
-
-        Its unit says so; or the queue offsets fall to those of several records in the same file of the log, and no unit
-        confirms the record's own. The next file may be one of another log.
-        """
-        if unit_at(after.first - 1) == one.at[0]:
-            return True
-        falls = after.first <= one.first and len(after.at) > 1
-        together = falls and one.at[0] // file_size == after.at[1] // file_size
-        return together and unit_at(one.first) != one.at[0]
+    def _precedes(self, one: QueueRun, after: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
+        """Return whether the first record of a queue has the queue offset before the next stretch, not its own one."""
+        return unit_at(after.first - 1) == one.at[0] or self._is_denied(one, after, unit_at, file_size)
 
     def _is_the_next(self, one: QueueRun, after: QueueRun | None, unit_at: UnitAt, file_size: int) -> bool:
         """Return whether a record has the next queue offset, not its own one.
@@ -247,14 +240,33 @@ class QueuePart:
         there = unit_at(self.next)
         return there is not None and there != one.at[0] and self.last_at < there < after.at[0]
 
-    def _is_before(self, one: QueueRun, after: QueueRun, unit_at: UnitAt) -> bool:
-        """Return whether a record out of order has the queue offset before the next stretch, as its unit says.
+    def _is_before(
+        self, one: QueueRun, after: QueueRun, unit_at: UnitAt, bad_between: BadBetween, file_size: int
+    ) -> bool:
+        """Return whether a record out of order has the queue offset before the next stretch.
 
-        Records before it are missing, otherwise it would have the next queue offset.
+        Records before it are missing, otherwise it would have the next queue offset. Its unit says so; or its own queue
+        offset is impossible, and there is damage before it and none after it.
         """
-        if one.first in range(self.next, after.first):
+        if one.first in range(self.next, after.first) or after.first - 1 <= self.next:
             return False
-        return after.first - 1 > self.next and unit_at(after.first - 1) == one.at[0]
+        there = unit_at(after.first - 1)
+        if there is not None:
+            return there == one.at[0]
+        before = bad_between(self.last_at, one.at[0]) and not bad_between(one.at[0], after.at[0])
+        return before and not 0 <= one.first <= self.next and self._is_denied(one, after, unit_at, file_size)
+
+    @staticmethod
+    def _is_denied(one: QueueRun, after: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
+        """Return whether a record cannot have its queue offset: it is negative, or too high for those after it.
+
+        Those are of several records in the same file, because the next one may be of another log. No unit confirms it.
+        """
+        if one.first < 0:
+            return True
+        falls = after.first <= one.first and len(after.at) > 1
+        together = falls and one.at[0] // file_size == after.at[1] // file_size
+        return together and unit_at(one.first) != one.at[0]
 
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -143,30 +143,45 @@ class ConsumerProgress:
         return max((one.offset for one in self._offsets.of(topic, queue_id)), default=0) or delayed
 
 
+_MOST_ALONE = 1000  # queues; if more than these begin so, the log does not begin with their first messages
+
+
 def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | None]:
     """Return the slot where each such record belongs by its global offset; None if nothing shows it.
 
     The log begins at 0, so its first record of a queue has queue offset 0, but this one has another. No unit points to
-    it in its own queue. Just one queue has a gap there: of the same topic, or with a topic that differs in one bit. If
-    the topic has no such queue by `numbers`, the configured numbers of queues, it may also continue a queue; a delayed
-    message only the queue of its level.
+    it in its own queue. Just one queue has a gap there: of the same topic, or of one from which damage can have made
+    it. It may also continue a queue: of a topic that its index entries or `numbers`, the configured numbers of queues,
+    prove to be the right one; or, if its topic has no queue of its id by `numbers`, of that topic; a delayed message
+    only the queue of its level.
     """
     if logs.min_offset != 0:
         return {}
-    with_gaps = [name for name, part in logs.queues.items() if part.gaps and not properties.is_lmq(name[0])]
-    near: dict[str | tuple[int, int], list[Name]] = {}
-    for topic, queue_id in with_gaps:
-        near.setdefault(topic, []).append((topic, queue_id))
-        near.setdefault((queue_id, len(topic)), []).append((topic, queue_id))
-    found: dict[int, QueueSlot | None] = {}
-    for (topic, queue_id), part in sorted(logs.queues.items()):
-        number, at = part.first, part.first_at
-        if part.messages != 1 or number <= 0 or part.accounted or at in logs.misfiled.offsets:
+    alone = [
+        (name, part)
+        for name, part in sorted(logs.queues.items())
+        if part.messages == 1 and part.first > 0 and not part.accounted and part.first_at not in logs.misfiled.offsets
+    ]
+    if len(alone) > _MOST_ALONE:
+        return {}
+    with_gaps: dict[str | tuple[int, int], list[Name]] = {}
+    ends: dict[tuple[int, int, int], list[Name]] = {}
+    for (topic, queue_id), part in logs.queues.items():
+        if properties.is_lmq(topic):
             continue
-        similar = (name for name in near.get((queue_id, len(topic)), ()) if one_bit_apart(topic, name[0]))
-        owners: list[Name] = [
-            name for name in (*near.get(topic, ()), *similar) if in_gap(logs.queues[name], number, at)
-        ]
+        ends.setdefault((queue_id, len(topic), part.next), []).append((topic, queue_id))
+        if part.gaps:
+            with_gaps.setdefault(topic, []).append((topic, queue_id))
+            with_gaps.setdefault((queue_id, len(topic)), []).append((topic, queue_id))
+    found: dict[int, QueueSlot | None] = {}
+    for (topic, queue_id), part in alone:
+        number, at = part.first, part.first_at
+        is_right = partial(_is_right_topic, logs, at, topic, known=topic in numbers)
+        lacking = (name for name in with_gaps.get((queue_id, len(topic)), ()) if name[0] != topic)
+        lacking = (name for name in lacking if one_bit_apart(topic, name[0]) or is_right(name[0]))
+        owners: list[Name] = [n for n in (*with_gaps.get(topic, ()), *lacking) if in_gap(logs.queues[n], number, at)]
+        ending = (name for name in ends.get((queue_id, len(topic), number), ()) if logs.queues[name].last_at < at)
+        owners += [name for name in ending if is_right(name[0])]
         impossible = 0 < numbers.get(topic, 0) <= queue_id
         if not owners:  # it may be the next one of a queue
             by_level = _queue_of_level(logs, topic, at)
@@ -179,6 +194,20 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
             found[at] = None
     times = Counter(slot.key for slot in found.values() if slot is not None)
     return {at: slot if slot is not None and times[slot.key] == 1 else None for at, slot in found.items()}
+
+
+def _is_right_topic(logs: Logs, at: int, has: str, topic: str, *, known: bool) -> bool:
+    """Return whether a record was of another topic than it has, which is of the same length.
+
+    `known`: the topic that it has is configured. Otherwise, one damaged character explains it. Index entries of the
+    message that are not its own, and fit the topic, prove it in any case.
+    """
+    if not known and sum(a != b for a, b in zip(has, topic, strict=True)) == 1:
+        return True
+    log = logs.at(at)
+    one = log.index.contradicted.get(at) if log is not None else None
+    keys = (one.unique_key, *one.keys.split(" ")) if one is not None else ()
+    return one is not None and any(key and index.key_hash(index.key_text(topic, key)) in one.hashes for key in keys)
 
 
 def _queue_of_level(logs: Logs, topic: str, at: int) -> int | None:

@@ -329,7 +329,7 @@ def after_end(evidence: Evidence, log: LogResult) -> Ledger:
     consumed = _consumed(ledger, evidence, log, floor) if gone else 0
     ledger.unknown = max(0, len(places) - consumed)
     unnamed = _unnamed_bytes(log, floor, offsets, sizes)
-    _bound(ledger, evidence, floor, unnamed, gone=gone, indexed=bool(indexed - places))
+    _bound(ledger, evidence, floor, unnamed, gone=gone, later=bool(places), indexed=bool(indexed - places))
     return ledger
 
 
@@ -368,10 +368,13 @@ def _indexed_up_to(evidence: Evidence) -> int:
     return max((file.end_phy_offset for file in index.files), default=-1) + 1 if index is not None else 0
 
 
-def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool, indexed: bool) -> None:
+def _bound(
+    ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone: bool, later: bool, indexed: bool
+) -> None:
     """Note whether there may have been more messages than counted.
 
-    `gone`: the units of some queues are. `indexed`: there are entries without a unit, of this log or of an earlier one.
+    `gone`: the units of some queues are. `later`: messages after the log's end are known. `indexed`: there are entries
+    without a unit, of this log or of an earlier one.
     """
     why = ""
     if unnamed and (ledger.messages or gone or _only_the_checkpoint_knows(evidence)):
@@ -384,7 +387,7 @@ def _bound(ledger: Ledger, evidence: Evidence, floor: int, unnamed: int, *, gone
         why = Text("the broker was killed, and its last messages may not have been in a queue yet")
     elif ledger.messages and indexed:
         why = Text("the index has messages after the log's end at {floor:,} that no consume queue has", floor=floor)
-    elif gone and (_checkpoint_knows_more(evidence) or ledger.messages):
+    elif gone and (_checkpoint_knows_more(evidence) or ledger.messages or later):
         why = Text(
             "messages were after the log's end at {floor:,}, and the consume queues with their units are missing too",
             floor=floor,
@@ -512,10 +515,16 @@ def entries_after(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str,
 
 
 def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) -> int:
-    """Count consumed messages without a unit, in queues that do not end in damage before the log's end."""
+    """Count consumed messages without a unit in the ledger, and return their number.
+
+    Those of queues that may have ended in damage before the log's end count there. The number includes them, because
+    they may have been after the end, so that the index has them too.
+    """
     logs = evidence.logs
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
-    without = {*evidence.open_ends(Known(OffsetRanges(spans)))}
+    earlier = Known(OffsetRanges(spans))
+    evidence.add_ends(earlier)
+    without = {*evidence.open_ends(earlier)}
     without |= {name for name, part in logs.queues.items() if part.repeats or part.outliers}  # their ends are uncertain
     # a record that is too many in a sister queue may be the last one of this queue
     repeated = {(topic, number) for (topic, _), part in logs.queues.items() for _, number in part.repeats}
@@ -527,7 +536,7 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
     for _, _, slot in known.between:
         ledger.add(slot)
     ledger.notes.extend(known.notes)
-    return len(known.between)
+    return len(known.between) + len(earlier.between)
 
 
 def _unnamed_bytes(log: LogResult, end: int, offsets: Sequence[int], sizes: Sequence[int]) -> int:
