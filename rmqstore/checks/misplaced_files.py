@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +29,8 @@ from rmqstore.files.mapped_file_queue import (
     file_name_to_offset,
     offset_to_file_name,
 )
+from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.formats.message import (
@@ -427,10 +430,11 @@ def report_held(store: Store, logs: Logs, findings: Findings) -> None:
         findings.add(Finding(codes.CQ_FOREIGN, "consumequeue", facts=facts))
         pointing.held.clear()
         return
-    if not logs.grows and not store.rocksdb_consume_queue:
-        for found in _foreign_files(store, logs):
-            findings.add(found)
-            foreign.add(found.offset)
+    if not logs.grows:
+        with suppress(CannotRead):
+            for found in _foreign_files(store, logs):
+                findings.add(found)
+                foreign.add(found.offset)
     logs.foreign_from = min(foreign, default=None)
     findings.extend(held.finding for held in pointing.held if held.file not in foreign)
     pointing.held.clear()
@@ -444,15 +448,19 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             if units < LEAST:
                 continue
             messages, fit, host = count_fitting(store, file, result.body_offset)
-            if messages < LEAST or fit * 10 > messages:
+            if messages < LEAST or fit * 2 > messages:
                 continue
-            facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
-            facts["store_host"] = host
             others = {
                 count_fitting(store, f, result.body_offset, most=1)[2] for f in result.queue.files if f is not file
             }
             others -= {""}
-            if others and host not in others:
+            of_another_host = bool(others) and host not in others
+            # records of a broker with a similar load can be at the same offsets
+            if fit * 10 > messages and not of_another_host:
+                continue
+            facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
+            facts["store_host"] = host
+            if of_another_host:
                 facts["store_host_of_other_files"] = min(others)
             yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
 
@@ -460,8 +468,12 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
 def count_fitting(
     store: Store, file: MappedFile, body_offset: int, most: int = _CHECKED_MESSAGES
 ) -> tuple[int, int, str]:
-    """Return how many of a file's first messages should have a unit, how many have it, and the store host."""
-    queues: dict[tuple[str, int], MappedFileQueue] = {}
+    """Return how many of a file's first messages should have a unit, how many have it, and the store host.
+
+    Errors: CannotRead for queues in a RocksDB that cannot be read.
+    """
+    rows = RocksDBQueues(store) if store.rocksdb_consume_queue else None
+    queues: dict[tuple[str, int], MappedFileQueue | RocksDBQueue] = {}
     seen = fit = 0
     host = ""
     for message in _messages(file, body_offset):
@@ -472,7 +484,7 @@ def count_fitting(
             continue
         seen += 1
         if name not in queues:
-            queues[name] = store.consume_queue(*name).queue
+            queues[name] = rows.queue(*name) if rows else store.consume_queue(*name).queue
         unit = queues[name].unit(consumequeue.UNIT, message.queue_offset)
         fit += unit is not None and unit["commitlog_offset"] == message.physical_offset
         if seen >= most:

@@ -107,6 +107,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.1.4-before-dledger", 1309215508),
         ("5.4.0-dledger-mixed", 2702128960),
         ("5.4.0-pop", 1804513439),
+        ("5.4.0-rocksdb", 1871071637),
         ("5.4.0-timer-rocksdb-pending", 4159420396),
         ("5.5.1-config-v2", 241103509),
         ("5.5.1-dledger-mixed", 2043071398),
