@@ -13,7 +13,14 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns, fitted, in_words, many, printable, time_text, title, wrapped
-from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place, record_words
+from rmqstore.cli.printing.sentences import (
+    detail,
+    lost_lines,
+    lost_words,
+    note_of_another_place,
+    queue_place,
+    record_words,
+)
 from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
 from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
@@ -159,6 +166,10 @@ def find(
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
     if not (answer.found or answer.lost or answer.traces) and (out.as_json or not texts):
         out.note(Text("nothing found for {texts}", texts=joined(texts)) if texts else Text("nothing found"))
+    for offset, found in sorted(answer.found.items()):
+        for text in sorted(answer.named.get(offset, ())):
+            if words := note_of_another_place(text, found):
+                out.note(words)
     if answer.more:
         words = Text("note: only the first {messages}: --limit shows more, --topic and --since narrow it")
         out.note(words.format(messages=many(len(answer.found), "message")))

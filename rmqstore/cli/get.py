@@ -13,7 +13,14 @@ import click
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many, printable, time_text, wrapped
-from rmqstore.cli.printing.sentences import detail, lost_lines, lost_words, queue_place, record_words
+from rmqstore.cli.printing.sentences import (
+    detail,
+    lost_lines,
+    lost_words,
+    note_of_another_place,
+    queue_place,
+    record_words,
+)
 from rmqstore.cli.shared.options import FILE, command
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
@@ -78,6 +85,8 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
         if not out.as_json:
             headline = Text("{where}: LOST: {lost}", where=printable(where), lost=lost_words(lost))
             out.lines([headline, *lost_lines(store, lost, out.width)])
+    elif found is not None and (words := note_of_another_place(where, found)):
+        out.note(words)
     elif found is None:
         out.note(Text("no such message: {where}{why}", where=where, why=_why(opened, where)))
     if found is None:
@@ -153,6 +162,8 @@ def _why(store: Store, where: str) -> str:
             return Text(": it is inside the record at {at:,} ({size:,} bytes, {topic})", at=at, size=size, topic=topic)
         if end is not None and offset >= end:
             return Text(": the log ends at {end:,}", end=end)
+        if all(log.find(offset) is None for log, _ in store.logs):
+            return Text(": its log file is missing")
         return Text(": no record starts there")
     if place is None:
         return ""

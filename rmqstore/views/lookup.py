@@ -27,6 +27,7 @@ from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.bodies import messages_in
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
+from rmqstore.formats.services import batch_extent
 from rmqstore.texts import Text
 from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
@@ -415,6 +416,20 @@ class QueueUnits:
 def queue_reader(store: Store) -> Callable[[str, int], QueueUnits]:
     """Return a cached function from topic and queue id to `QueueUnits`."""
     return lru_cache(_CACHED_QUEUES)(partial(QueueUnits, store))
+
+
+def names_another_place(message: Message, place: Place) -> bool:
+    """Return whether a message, to which the unit of a place points, is not of that place by its own record.
+
+    A light queue points to messages of other queues, and an inner batch has several queue offsets.
+    """
+    topic, queue_id, queue_offset = place
+    if properties.is_lmq(topic):
+        return False
+    found = properties.parse_properties(message.properties)
+    base, count = batch_extent(found, message.queue_offset)
+    here = (message.topic_text, message.queue_id) == (topic, queue_id)
+    return not (here and base <= queue_offset < base + max(1, count))
 
 
 def has_key(message: Message, key: str) -> bool:

@@ -393,6 +393,18 @@ def test_find_names_missing_and_wrong_queue_entries(store: Path) -> None:
     assert answer["searched"] == "log"
 
 
+@pytest.mark.parametrize("command", ["find", "get"])
+def test_a_queue_entry_that_points_to_a_record_of_another_place_is_named(command: str, store: Path) -> None:
+    queues = store / "consumequeue"
+    shutil.rmtree(queues / "SCHEDULE_TOPIC_XXXX" / "0")
+    shutil.copytree(queues / "log-15445" / "1", queues / "SCHEDULE_TOPIC_XXXX" / "0")
+    words = "the queue entry at {} points to a record that names another place: log-15445/1 offset 11"
+    assert (
+        words.format("SCHEDULE_TOPIC_XXXX/0 offset 11") in run(command, str(store), "SCHEDULE_TOPIC_XXXX/0/11").stderr
+    )
+    assert "another place" not in run(command, str(store), "log-15445/1/11").stderr
+
+
 def test_a_destroyed_record_is_known_by_its_index_entry(store: Path) -> None:
     record = next(r for r in find_records(store) if "ord11_42" in keys_of(r))
     name = f"{record.position // 65536 * 65536:020}"

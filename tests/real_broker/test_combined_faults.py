@@ -89,6 +89,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.4.0-controller-master", 1965874781),
         ("5.4.0-dledger-killed", 4172763284),
         ("5.4.0-dledger3-n0", 1930437085),
+        ("5.4.0-dledger3-n0", 4259647634),
         ("5.4.0-killed", 717305338),
         ("5.4.0-killed", 4130395026),
         ("5.4.0-pop", 4224349890),

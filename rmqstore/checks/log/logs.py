@@ -71,7 +71,7 @@ class Pointing:
     `nowhere`: number of units that point to no message, by start of the log file; `lost`: units that point into damage,
     by start of the damage and by topic; `held`: findings that one finding about a file or all queues may replace;
     `moved`: queues whose directory has only units of one other queue, with that queue; None if that has its own units,
-    or if most of them are of another log.
+    or if most of them are of another log. `homes`: the same by that queue.
     """
 
     fit: int = 0
@@ -80,17 +80,23 @@ class Pointing:
     lost: dict[int, Counter[str]] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
     moved: dict[Name, Name | None] = field(default_factory=dict)
+    homes: dict[Name, Name] = field(default_factory=dict)
+
+    def move(self, directory: Name, owner: Name | None) -> None:
+        """Note that a directory has the units of another queue; None if they prove nothing about it."""
+        self.moved[directory] = owner
+        if owner is not None:
+            self.homes.setdefault(owner, directory)
 
     def queue_in(self, directory: Name) -> Name | None:
         """Return the queue whose units a directory, named by topic and queue id, has; None if they prove nothing."""
         if directory in self.moved:
             return self.moved[directory]
-        return None if directory in self.moved.values() else directory
+        return None if directory in self.homes else directory
 
     def directory_of(self, queue: Name) -> Name | None:
         """Return the directory, named by topic and queue id, with the units of a queue; None if there is none."""
-        homes = (directory for directory, owner in self.moved.items() if owner == queue)
-        return next(homes, None if queue in self.moved else queue)
+        return self.homes.get(queue, None if queue in self.moved else queue)
 
     def damaged(self, start: int, topic: str, units: int = 1) -> None:
         """Count units of a topic that point into damage, except of light queues: they share messages of others."""

@@ -317,7 +317,7 @@ class QueueCheck:
         of_another_log = len(self.loose) > max(1, 2 * fit) and 2 * len(others) < len(self.loose)
         if of_another_queue or of_another_log:
             owner = owners.pop() if of_another_queue and not others[0].owned else None
-            self.logs.pointing.moved[self.files.topic, self.files.queue_id] = owner
+            self.logs.pointing.move((self.files.topic, self.files.queue_id), owner)
         return of_another_queue
 
     def _hold(self, code: str, row: list[UnownedUnit], about: dict[str, Fact]) -> None:

@@ -1,6 +1,6 @@
 """Sentences that several commands print: about a lost message, about room on the disk.
 
-`find` and `get` print those about a lost message; `du --growth` and `expire` the forecast for a disk.
+`find` and `get` print those about a lost message or a wrong queue entry; `du --growth` and `expire` about the disk.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.repair.expire import Outlook
+    from rmqstore.views.lookup import Found
     from rmqstore.views.lost import MissingMessage
 
 BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "mended": Text("mended"), "gone": Text("gone")}
@@ -24,6 +25,20 @@ BODY_WORDS = {"intact": Text("intact"), "damaged": Text("damaged"), "mended": Te
 def queue_place(topic: str, queue_id: int, queue_offset: int) -> Text:
     """Return the place of a message in its queue."""
     return Text("{topic}/{id} offset {at:,}", topic=printable(topic), id=queue_id, at=queue_offset)
+
+
+def note_of_another_place(text: str, found: Found) -> str:
+    """Return a note if a text is the place of a queue entry that points to a message of another place; "" otherwise."""
+    from rmqstore.views.lookup import names_another_place, parsed_place
+
+    place = parsed_place(text)
+    if place is None or found.offset is None or not names_another_place(found.message, place):
+        return ""
+    return Text(
+        "note: the queue entry at {place} points to a record that names another place: {other}",
+        place=queue_place(*place),
+        other=queue_place(*found.queue_place),
+    )
 
 
 def detail(name: str, value: str) -> Text:

@@ -382,7 +382,7 @@ class Evidence:
             and name not in named
             and not properties.is_lmq(name[0])
             and part.units_end < part.next
-            and name not in self.logs.pointing.moved.values()
+            and name not in self.logs.pointing.homes
             and part.last_at < last
         )
 
@@ -669,10 +669,13 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> I
 
     Only those count for which the good messages of the queue leave room. If the queue offsets of these messages are in
     doubt, those that are in order between units that agree with their messages. After several units that contradict
-    good messages, the queue is that of another log, which had the same beginning.
+    good messages, the queue is that of another log, which had the same beginning; which units in the directory of
+    another queue agree is not known.
     """
-    part = logs.queues.get((files.topic, files.queue_id))
+    name = files.topic, files.queue_id
+    part = logs.queues.get(name)
     accounted = part.accounted if part is not None else []
+    is_moved = name in logs.pointing.homes
     in_doubt = part is None or (not part.shifted and any((part.outliers, part.repeats, part.restarts)))
     queue = files.queue
     for a, b in complement(accounted, queue.start // UNIT_SIZE, queue.stop // UNIT_SIZE):
@@ -683,7 +686,7 @@ def _units_into(files: ConsumeQueueFiles, logs: Logs, ranges: OffsetRanges) -> I
             size = chunk.units["size"].astype(np.int64)
             real = consumequeue.is_message_unit(offset, size)
             hit = ranges.mask(offset) & real
-            if part is not None and not in_doubt and not part.shifted:
+            if part is not None and not in_doubt and not part.shifted and not is_moved:
                 stop = chunk.number + len(offset)
                 against = real & ~hit & _with_message(part, chunk.number, stop)
                 hit &= contradicting + np.cumsum(against) < _CONTRADICTING
