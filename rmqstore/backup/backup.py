@@ -12,11 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
 from rmqstore.backup.manifest import BranchStart, LogCopy, Manifest, OtherFile, config_key, layout_of
 from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
+from rmqstore.checks.problems import codes
 from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
 from rmqstore.files.files import DirEntry
 from rmqstore.files.lock import LOCK_NAME
@@ -233,11 +235,13 @@ class _BackupRun:
             new_bytes += copied.new_bytes
             unread += copied.unread
         others.copy(later=True)
+        for (legacy, _), (data, _) in pairwise(logs):
+            counts[codes.DL_MISSING_FILE] += bool(legacy.files and data.files and legacy.stop < data.begin)
         return replace(
             blank,
             logs=tuple(self.done),
             others=tuple(sorted(others.found, key=lambda other: other.path)),
-            counts=dict(sorted(counts.items())),
+            counts=dict(sorted((+counts).items())),
             branches=tuple(branches),
             new_bytes=new_bytes + others.new_bytes,
             unread=unread,

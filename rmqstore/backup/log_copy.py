@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from rmqstore.backup.repository import StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.checks.log.commitlog import LogResult, PassWork, reach_of, read_log_from
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.findings import check_log, check_missing_files
+from rmqstore.checks.log.findings import check_log
 from rmqstore.checks.log.log_pass import LogPart, PassOptions
-from rmqstore.checks.log.logs import Pointing
+from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.report import Finding, Findings
 from rmqstore.checks.problems.table import PROBLEMS
@@ -367,7 +368,6 @@ class LogCopier:
         result = read_log_from(part, begin, passing, findings, self.body_offset, work)
         whole = Findings(keep=10_000)
         check_log(result, whole, last_part=at_end, followed=not at_end)
-        check_missing_files(result, whole, Pointing())
         if at_end:
             self.wrote = result.wrote
             self._copy_last(last, result)
@@ -507,6 +507,17 @@ class LogCopier:
         self.copied.log = self._log(complete=False)
         for file in self.copied.log.own:
             self.copied.counts.update(file.problems)
+        code = codes.DL_MISSING_FILE if self.body_offset else codes.CL_MISSING_FILE
+        self.copied.counts.update(code for _ in self._missing())
+
+    def _missing(self) -> Iterator[int]:
+        """Yield the start of each range of missing files; after a file that has just expired, none are missing."""
+        if self.queue.begin < self.queue.start:
+            yield self.queue.begin
+        for before, after in pairwise(self.queue.files):
+            hole = before.stop < min(after.start, self.wrote)
+            if hole and before.files.identity(before.path) is not None:
+                yield before.stop
 
     def _log(self, *, complete: bool) -> LogCopy:
         """Return the log as it is in the repository; `complete`: only its complete files."""

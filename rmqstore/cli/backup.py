@@ -226,20 +226,27 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield _branch_line(folder.name, branch)
     if manifest.counts:
         yield ""
-        yield Text("The log is damaged; the damage is in the snapshot as it is:")
+        heals = _can_heal(store, manifest)
+        if heals:
+            yield Text("The log is damaged, and the repository has earlier bytes of some of these places:")
+        else:
+            yield Text("The log is damaged; the damage is in the snapshot as it is:")
         yield from (f"  {code} x {count:,}" for code, count in manifest.counts.items())
         path, healing = shlex.quote(str(store.path)), shlex.quote(folder.address)
-        yield (
-            f"    -> rmqstore recover {path} --replica {healing}"
-            if manifest.earlier()
-            else f"    -> rmqstore verify {path}"
-        )
+        yield f"    -> rmqstore recover {path} --replica {healing}" if heals else f"    -> rmqstore verify {path}"
     elif not manifest.branches and not manifest.unread:
         yield Text("  no damage was found in the log")
     if manifest.unread:
         yield ""
         unread = bytes_text(manifest.unread)
         yield Text("The disk could not read {unread} of the log; the snapshot has zeros there.", unread=unread)
+
+
+def _can_heal(store: Store, manifest: Manifest) -> bool:
+    """Return whether the repository has other bytes of a damaged file, or a file that is missing in the store."""
+    logs = zip(store.logs, manifest.logs, strict=True)
+    missing = (queue.begin <= f.start and queue.find(f.start) is None for (queue, _), log in logs for f in log.files)
+    return bool(manifest.earlier()) or any(missing)
 
 
 def _last(manifest: Manifest) -> str:

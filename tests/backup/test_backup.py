@@ -25,7 +25,7 @@ from tests.backup.dying_storage import DyingStorage, Killed, killed_at_call
 from tests.backup.growing import GrowingStore
 from tests.command import run, run_json
 from tests.damage import flip, overwrite
-from tests.stores import STORES, unpack
+from tests.stores import STORES, copy_store, unpack
 from tests.untouched import assert_untouched
 
 DAY = 86_400_000
@@ -199,6 +199,44 @@ def test_damage_in_an_old_file_is_named_and_replaces_nothing(grown: GrowingStore
     run_json("recover", str(grown.root), "--replica", f"{repo}::a", "--apply", exit_code=0)
     assert grown.log_files[0].read_bytes() == good
     assert backed_up(grown.root, repo).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "code"),
+    [
+        ("5.4.0-clean", f"commitlog/{131072:020}", "CL-MISSING-FILE"),
+        ("5.4.0-dledger", f"dledger-n0/data/{131072:020}", "DL-MISSING-FILE"),
+        ("5.4.0-dledger-mixed", f"commitlog/{131072:020}", "CL-MISSING-FILE"),
+    ],
+)
+def test_a_missing_file_is_damage_that_the_repository_can_heal(name: str, file: str, code: str, tmp_path: Path) -> None:
+    store, repo = copy_store(name, tmp_path), tmp_path / "repo"
+    good = (store / file).read_bytes()
+    (store / file).unlink()
+    unheard_of = run("backup", str(store), str(tmp_path / "other"))
+    assert (unheard_of.exit_code, f"  {code} x 1\n    -> rmqstore verify" in unheard_of.stdout) == (1, True)
+    (store / file).write_bytes(good)
+    assert backed_up(store, repo).exit_code == 0
+    (store / file).unlink()
+    made = run("backup", str(store), str(repo), "--name", "a")
+    assert f"  {code} x 1\n    -> rmqstore recover {store} --replica {repo}::a\n" in made.stdout
+    run_json("recover", str(store), "--replica", f"{repo}::a", "--apply", exit_code=0)
+    assert (store / file).read_bytes() == good
+    assert backed_up(store, repo).exit_code == 0
+
+
+def test_the_last_file_before_dledger_began_is_missed(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger-mixed", tmp_path)
+    (store / "commitlog" / f"{458752:020}").unlink()
+    row = run_json("backup", str(store), str(tmp_path / "repo"), exit_code=1)
+    assert row["counts"] == {"DL-MISSING-FILE": 1}
+
+
+def test_an_empty_first_file_is_damage(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    os.truncate(store / "commitlog" / f"{0:020}", 0)
+    row = run_json("backup", str(store), str(tmp_path / "repo"), exit_code=1)
+    assert row["counts"] == {"CL-MISSING-FILE": 1}
 
 
 def test_a_repair_in_the_last_file_is_found(grown: GrowingStore, tmp_path: Path) -> None:
