@@ -105,6 +105,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-trans-rocksdb", 3674538692),
     ),
     break_with_foreign: (
+        ("4.9.7-dledger-killed", 406631441),
         ("5.1.4-before-dledger", 1309215508),
         ("5.4.0-dledger-mixed", 2702128960),
         ("5.4.0-pop", 1804513439),

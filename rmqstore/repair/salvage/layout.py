@@ -71,10 +71,19 @@ class Cell:
 
 
 @dataclass(slots=True)
+class Limit:
+    """How many messages, of which `taken` are placed, fit into spans whose number of lost entries is known."""
+
+    most: int
+    taken: int = 0
+
+
+@dataclass(slots=True)
 class Free:
     """Bytes [start, stop) without a known record, in which `slots` are placed.
 
-    `last`: the file ends at `stop`. `single`: the bytes are those of one unknown record.
+    `last`: the file ends at `stop`. `single`: the bytes are those of one unknown record. `limit`: shared with other
+    free bytes; None without one.
     """
 
     start: int
@@ -83,20 +92,33 @@ class Free:
     body_offset: int
     single: bool = False
     slots: list[QueueSlot] = field(default_factory=list)
+    limit: Limit | None = None
+
+    def clear(self) -> None:
+        """Remove all slots."""
+        self.slots.clear()
+        if self.limit is not None:
+            self.limit.taken = 0
 
     def take(self, slot: QueueSlot, least: int) -> bool:
         """Place one more slot, with at least `least` bytes for each, unless `full`; return whether it fits."""
         least = 0 if self.single else least
         used = sum(max(least, smallest_visible(s) + self.body_offset) for s in (*self.slots, slot))
-        fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start
+        fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start and not self._at_limit
         if fits:
             self.slots.append(slot)
+            if self.limit is not None:
+                self.limit.taken += 1
         return fits
+
+    @property
+    def _at_limit(self) -> bool:
+        return self.limit is not None and self.limit.taken >= self.limit.most
 
     @property
     def full(self) -> bool:
         """Return whether there is no room for another filler."""
-        if self.single and self.slots:
+        if (self.single and self.slots) or self._at_limit:
             return True
         used = sum(smallest_visible(s) + self.body_offset for s in self.slots)
         return self.stop - self.start - used < SMALLEST + self.body_offset
@@ -265,7 +287,7 @@ def place(layouts: Sequence[SpanLayout], between: Sequence[Between]) -> list[Que
         single = [Free(c.start, c.stop, False, body_offset, single=True) for c, body_offset in unknown]
         free = [f for layout in layouts for f in layout.free]
         for one in free:
-            one.slots.clear()
+            one.clear()
         unplaced = _fill(sorted((*single, *free), key=lambda room: room.start), between, least)
         if not unplaced or not least:
             for (cell, _), room in zip(unknown, single, strict=True):
@@ -382,6 +404,27 @@ def number_entries(store: Store, layouts: Sequence[SpanLayout], begin: int | Non
     `begin` is the global offset of entry 0 if it is known. A span whose cells cannot be numbered is refused.
     """
     out: EntryNumbers = {}
+    for group, before, after in _groups(layouts):
+        refused = _number(store, out, group, before, after, begin)
+        for layout in group:
+            layout.refused = layout.refused or refused
+    return out
+
+
+def limit_entries(layouts: Sequence[SpanLayout], begin: int | None) -> None:
+    """Limit the free bytes of DLedger data to the lost entries of which no cell is known yet, as `number_entries`."""
+    for group, before, after in _groups(layouts):
+        first = _first_index(group, before, begin)
+        following = header_at(group[0].damage.log, after.start) if after is not None else None
+        if first is None or following is None:
+            continue
+        limit = Limit(following.index - first - len(list(_entries(group))))
+        for free in (free for layout in group for free in layout.free):
+            free.limit = limit
+
+
+def _groups(layouts: Sequence[SpanLayout]) -> Iterator[tuple[list[SpanLayout], Run | None, Run | None]]:
+    """Yield the spans of DLedger data without good entries between them, with the good entries on both sides."""
     groups: dict[tuple[int, int], list[SpanLayout]] = {}
     around: dict[tuple[int, int], tuple[Run | None, Run | None]] = {}
     for layout in layouts:
@@ -391,10 +434,15 @@ def number_entries(store: Store, layouts: Sequence[SpanLayout], begin: int | Non
             groups.setdefault(key, []).append(layout)
             around[key] = (before, after)
     for key, group in groups.items():
-        refused = _number(store, out, group, *around[key], begin)
-        for layout in group:
-            layout.refused = layout.refused or refused
-    return out
+        yield group, *around[key]
+
+
+def _first_index(group: Sequence[SpanLayout], before: Run | None, origin: int | None) -> int | None:
+    """Return the index of the first lost entry by the entry before it, or by the global offset of entry 0."""
+    if before is None:
+        return 0 if group[0].damage.start == origin else None
+    entry = header_at(group[0].damage.log, before.start)
+    return entry.index + before.count if entry is not None else None
 
 
 def _number(
@@ -402,11 +450,9 @@ def _number(
 ) -> str:
     """Number the spans between two runs of good entries; return the reason if that is impossible, otherwise ""."""
     log, start = group[0].damage.log, group[0].damage.start
-    first, following = (header_at(log, run.start) if run is not None else None for run in (before, after))
-    begin = first.index + before.count if first is not None and before is not None else None
-    if before is None and start == origin:
-        begin = 0
-    elif begin is None and following is not None:
+    following = header_at(log, after.start) if after is not None else None
+    begin = _first_index(group, before, origin)
+    if begin is None and following is not None:
         begin = following.index - len(list(_entries(group)))
     if begin is None or begin < 0:
         return Text("the indexes of the lost entries are unknown")

@@ -27,7 +27,7 @@ from rmqstore.repair.salvage.candidates import Restored
 from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
-from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, number_entries, place
+from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, limit_entries, number_entries, place
 from rmqstore.repair.salvage.loss import Ledger, after_end, count_missing, count_unnamed, missing_between
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.solve import Solver, reach, take_in_blanks, take_in_neighbours
@@ -560,6 +560,7 @@ class Salvage:
             start, stop = layout.damage.start, layout.damage.stop
             inside = (expected.slot for at, expected in known.at.items() if start <= at < stop)
             between += [(start - 1, stop, slot) for slot in inside if slot.key not in claimed]
+        limit_entries(layouts, entries_begin(self.evidence))
         self.steps.unplaced.extend(place(layouts, between))
         for layout in layouts:
             layout.finish()
