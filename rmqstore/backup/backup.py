@@ -18,6 +18,7 @@ from pathlib import Path
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
 from rmqstore.backup.manifest import BranchStart, LogCopy, Manifest, OtherFile, config_key, layout_of
 from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
+from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
 from rmqstore.files.files import DirEntry
@@ -209,9 +210,11 @@ class _BackupRun:
         if live:
             again = open_store(self.store.path, self.store.config)  # what it lists now
             again.expiring, self.store = self.store.expiring, again
+        misplaced = find_misplaced(self.store)
+        self.store = misplaced.store
         layout = layout_of(self.store)
         blank = Manifest(self.folder.name, self.snapshot, started, layout, (), ())
-        counts: Counter[str] = Counter()
+        counts = Counter(file.finding().code for file in misplaced.files if not file.only_digits)
         branches: list[BranchStart] = []
         new_bytes = unread = 0
         logs = self.store.logs

@@ -230,12 +230,12 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         if heals:
             yield Text("The log is damaged, and the repository has earlier bytes of some of these places:")
         else:
-            yield Text("The log is damaged; the damage is in the snapshot as it is:")
+            yield Text("The log is damaged:")
         yield from (f"  {code} x {count:,}" for code, count in manifest.counts.items())
         path, healing = shlex.quote(str(store.path)), shlex.quote(folder.address)
         yield f"    -> rmqstore recover {path} --replica {healing}" if heals else f"    -> rmqstore verify {path}"
     elif not manifest.branches and not manifest.unread:
-        yield Text("  no damage was found in the log")
+        yield Text("  the records are sound (`rmqstore verify` also checks queues and index)")
     if manifest.unread:
         yield ""
         unread = bytes_text(manifest.unread)

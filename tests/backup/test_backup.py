@@ -225,6 +225,19 @@ def test_a_missing_file_is_damage_that_the_repository_can_heal(name: str, file: 
     assert backed_up(store, repo).exit_code == 0
 
 
+def test_a_snapshot_has_files_with_wrong_names_at_their_right_place(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    first, second = (store / "commitlog" / f"{start:020}" for start in (131072, 196608))
+    aside = store / "commitlog" / "aside"
+    first.rename(aside)
+    second.rename(first)
+    aside.rename(second)
+    row = run_json("backup", str(store), str(tmp_path / "repo"), "--name", "a", exit_code=1)
+    assert (row["counts"], row["messages"]) == ({"CL-MISPLACED-FILE": 2}, 553)
+    restored = run_json("restore", f"{tmp_path}/repo::a", str(tmp_path / "new"), exit_code=0)
+    assert restored["counts"] == {}
+
+
 def test_the_last_file_before_dledger_began_is_missed(tmp_path: Path) -> None:
     store = copy_store("5.4.0-dledger-mixed", tmp_path)
     (store / "commitlog" / f"{458752:020}").unlink()
