@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from rmqstore.checks.problems import codes
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DURATION, SIZE, bytes_text, many, time_text
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
@@ -244,9 +245,13 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
 
 def _can_heal(store: Store, manifest: Manifest) -> bool:
     """Return whether the repository has other bytes of a damaged file, or a file that is missing in the store."""
-    logs = zip(store.logs, manifest.logs, strict=True)
-    missing = (queue.begin <= f.start and queue.find(f.start) is None for (queue, _), log in logs for f in log.files)
-    return bool(manifest.earlier()) or any(missing)
+    if manifest.earlier():
+        return True
+    if not manifest.counts.keys() & {codes.CL_MISSING_FILE, codes.DL_MISSING_FILE}:
+        return False
+    logs = ((queue, manifest.log(queue.name)) for queue, _ in store.logs)
+    starts = ((queue, file.start) for queue, log in logs if log is not None for file in log.files)
+    return any(queue.begin <= start and queue.find(start) is None for queue, start in starts)
 
 
 def _last(manifest: Manifest) -> str:
