@@ -61,6 +61,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.4.0-pop", 3116268119),
         ("5.4.0-rocksdb-double", 2141670882),
         ("5.4.0-rocksdb-double", 2376705751),
+        ("5.4.0-slave", 2222396894),
         ("5.4.0-trans-rocksdb", 3236343395),
         ("5.5.1-before-dledger", 2675211928),
         ("5.5.1-dledger-killed", 1487467503),

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -143,57 +143,95 @@ class ConsumerProgress:
         return max((one.offset for one in self._offsets.of(topic, queue_id)), default=0) or delayed
 
 
+_FAR_ABOVE = 64  # times the number of queues of a topic: no queue has such an id
 _MOST_ALONE = 1000  # queues; if more than these begin so, the log does not begin with their first messages
 
 
 def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | None]:
     """Return the slot where each such record belongs by its global offset; None if nothing shows it.
 
-    The log begins at 0, so its first record of a queue has queue offset 0, but this one has another. No unit points to
-    it in its own queue. Just one queue has a gap there: of the same topic, or of one from which damage can have made
-    it. It may also continue a queue: of a topic that its index entries or `numbers`, the configured numbers of queues,
-    prove to be the right one; or, if its topic has no queue of its id by `numbers`, of that topic; a delayed message
-    only the queue of its level.
+    The log begins at 0, so its first record of a queue has queue offset 0, but this one has another; or its topic has
+    no queue of its id by `numbers`, the configured numbers of queues, or by the ids of its other queues. No unit points
+    to it in its own queue. Just one queue has a gap there: of the same topic, or of one from which damage can have made
+    it. It may also continue a queue: of a topic that its index entries or `numbers` prove to be the right one; or, if
+    its queue id is impossible, any of its topic, before which it may be too; a delayed message only the queue of its
+    level.
     """
     if logs.min_offset != 0:
         return {}
+    queues = _QueueTables(logs, numbers)
     alone = [
         (name, part)
         for name, part in sorted(logs.queues.items())
-        if part.messages == 1 and part.first > 0 and not part.accounted and part.first_at not in logs.misfiled.offsets
+        if part.messages == 1 and not part.accounted and part.first_at not in logs.misfiled.offsets
+        if part.first > 0 or name[1] not in queues.possible(name[0])
     ]
     if len(alone) > _MOST_ALONE:
         return {}
-    with_gaps: dict[str | tuple[int, int], list[Name]] = {}
-    ends: dict[tuple[int, int, int], list[Name]] = {}
-    for (topic, queue_id), part in logs.queues.items():
-        if properties.is_lmq(topic):
-            continue
-        ends.setdefault((queue_id, len(topic), part.next), []).append((topic, queue_id))
-        if part.gaps:
-            with_gaps.setdefault(topic, []).append((topic, queue_id))
-            with_gaps.setdefault((queue_id, len(topic)), []).append((topic, queue_id))
     found: dict[int, QueueSlot | None] = {}
     for (topic, queue_id), part in alone:
         number, at = part.first, part.first_at
         is_right = partial(_is_right_topic, logs, at, topic, known=topic in numbers)
-        lacking = (name for name in with_gaps.get((queue_id, len(topic)), ()) if name[0] != topic)
-        lacking = (name for name in lacking if one_bit_apart(topic, name[0]) or is_right(name[0]))
-        owners: list[Name] = [n for n in (*with_gaps.get(topic, ()), *lacking) if in_gap(logs.queues[n], number, at)]
-        ending = (name for name in ends.get((queue_id, len(topic), number), ()) if logs.queues[name].last_at < at)
-        owners += [name for name in ending if is_right(name[0])]
-        impossible = 0 < numbers.get(topic, 0) <= queue_id
-        if not owners:  # it may be the next one of a queue
-            by_level = _queue_of_level(logs, topic, at)
-            others = range(numbers[topic]) if impossible else () if by_level in (None, queue_id) else (by_level,)
-            parts = ((name, logs.queues.get(name)) for name in ((topic, other) for other in others))
-            owners = [name for name, other in parts if other and other.next == number and other.last_at < at]
+        owners = queues.lacking(topic, queue_id, number, at, is_right)
+        impossible = queue_id not in queues.possible(topic)
+        by_level = _queue_of_level(logs, topic, at)
+        if not owners and impossible:
+            owners = queues.beside(topic, number, at)
+        elif not owners and by_level not in (None, queue_id):
+            other = logs.queues.get((topic, by_level))
+            owners = [(topic, by_level)] if other and other.next == number and other.last_at < at else []
         if len(owners) == 1:
             found[at] = QueueSlot(*owners[0], number)
         elif impossible:
             found[at] = None
     times = Counter(slot.key for slot in found.values() if slot is not None)
     return {at: slot if slot is not None and times[slot.key] == 1 else None for at, slot in found.items()}
+
+
+class _QueueTables:
+    """The queues of the log, except light ones, by what a record with a damaged TOPIC or QUEUEID can have in common."""
+
+    def __init__(self, logs: Logs, numbers: Mapping[str, int]) -> None:
+        self.parts = logs.queues
+        self.numbers = numbers
+        self.of_topic: dict[str, list[Name]] = {}
+        self.most: dict[str, int] = {}
+        """Topic → the highest id of its queues with several messages, plus one."""
+        self.with_gaps: dict[tuple[int, int], list[Name]] = {}
+        """(queue id, length of the topic) → queues with gaps."""
+        self.ends: dict[tuple[int, int, int], list[Name]] = {}
+        """(queue id, length of the topic, next queue offset) → queues."""
+        for (topic, queue_id), part in logs.queues.items():
+            if properties.is_lmq(topic):
+                continue
+            self.of_topic.setdefault(topic, []).append((topic, queue_id))
+            if part.messages > 1:
+                self.most[topic] = max(self.most.get(topic, 0), queue_id + 1)
+            self.ends.setdefault((queue_id, len(topic), part.next), []).append((topic, queue_id))
+            if part.gaps:
+                self.with_gaps.setdefault((queue_id, len(topic)), []).append((topic, queue_id))
+
+    def possible(self, topic: str) -> range:
+        """Return the queue ids that a topic can have: those configured, or else up to far above the others."""
+        return range(self.numbers.get(topic, 0) or _FAR_ABOVE * self.most.get(topic, 0) or 1 << 31)
+
+    def lacking(self, topic: str, queue_id: int, number: int, at: int, is_right: Callable[[str], bool]) -> list[Name]:
+        """Return the queues with a gap where a record is, and those of the right topic that it would continue."""
+        similar = (name for name in self.with_gaps.get((queue_id, len(topic)), ()) if name[0] != topic)
+        similar = (name for name in similar if one_bit_apart(topic, name[0]) or is_right(name[0]))
+        out = [name for name in (*self.of_topic.get(topic, ()), *similar) if in_gap(self.parts[name], number, at)]
+        ending = self.ends.get((queue_id, len(topic), number), ())
+        return out + [name for name in ending if self.parts[name].last_at < at and is_right(name[0])]
+
+    def beside(self, topic: str, number: int, at: int) -> list[Name]:
+        """Return the queues of a topic of which a record would be the next message, or the one before the first."""
+        possible = self.possible(topic)
+        rows = ((name, self.parts[name]) for name in self.of_topic.get(topic, ()) if name[1] in possible)
+        return [
+            name
+            for name, part in rows
+            if (part.next == number and part.last_at < at) or (part.first == number + 1 and at < part.first_at)
+        ]
 
 
 def _is_right_topic(logs: Logs, at: int, has: str, topic: str, *, known: bool) -> bool:

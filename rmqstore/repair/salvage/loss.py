@@ -453,7 +453,9 @@ def _attached(files: ConsumeQueueFiles, evidence: Evidence, log: LogResult) -> I
         offset, size = units["commitlog_offset"].astype(np.int64), units["size"].astype(np.int64)
         if not begun:  # skip pre-blanks, and units of expired files
             expired = (size > 0) & (offset < evidence.logs.min_offset)
-            real = ~consumequeue.is_pre_blank(offset, size) & ~expired
+            blank = np.flatnonzero(consumequeue.is_pre_blank(offset, size))
+            real = ~expired
+            real[: int(blank[-1]) + 1 if len(blank) else 0] = False  # also a damaged unit among them
             if not real.any():
                 continue
             first = int(np.argmax(real))
