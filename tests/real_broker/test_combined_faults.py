@@ -54,6 +54,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("4.9.7-ipv6", 3008774174),
         ("4.9.7-ipv6", 3275385837),
         ("5.1.4-formats", 3299429317),
+        ("5.4.0-clean", 784569271),
         ("5.4.0-controller-diverged", 2497190984),
         ("5.4.0-formats", 1501644385),
         ("5.4.0-index-rocksdb", 1770575446),

@@ -213,7 +213,7 @@ class _QueueOffsets:
             return
         at = next((r.withheld[self.name] for r in self.logs.results if self.name in r.withheld), part.first_at)
         message = self.logs.record(at, MAX_RECORD)
-        if at < part.first_at and not self.logs.bad_between(0, part.first_at) and message is not None:
+        if at < part.first_at and message is not None and not self.logs.hides_between(0, part.first_at):
             facts: dict[str, Fact] = {"queue_offset": 0}
             self._add(codes.CL_SYSFLAG, at, facts | transaction_facts(message.sys_flag), message.size)
 

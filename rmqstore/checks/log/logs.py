@@ -193,14 +193,24 @@ class Logs:
 
     def bad_between(self, low: int, high: int) -> bool:
         """Return whether there is damage, zeros or a hole within [low, high), including a gap between two logs."""
-        if any(r.bad_between(low, high) for r in self.results):
-            return True
+        return any(r.bad_between(low, high) for r in self.results) or self._lacks_between(low, high)
+
+    def _lacks_between(self, low: int, high: int) -> bool:
+        """Return whether files are missing between two logs within [low, high)."""
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.results))
         return any(stop < start and low < start and stop < high for stop, start in between)
 
     def loses_between(self, low: int, high: int) -> bool:
         """Return whether a message may be lost within [low, high): there is damage, or the filler of a repair."""
         return self.bad_between(low, high) or any(low <= at < high for r in self.results for at in r.fillers)
+
+    def hides_between(self, low: int, high: int) -> bool:
+        """Return whether a message of any queue may be lost within [low, high): a damaged record names its own one."""
+        bad = (run for r in self.results for run in r.tiling if run.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO))
+        unknown = any(not run.count and low < run.stop and run.start < high for run in bad)
+        return (
+            unknown or self._lacks_between(low, high) or any(low <= at < high for r in self.results for at in r.fillers)
+        )
 
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""
