@@ -210,8 +210,11 @@ class QueuePart:
                 # a queue that restarted would not go on after its earlier end
                 if single and after is not None:
                     goes_on = after.first > self.next
-                else:  # of one record after many, or many after one, only a unit proves it
-                    goes_on = single == (self.next > 1) and unit_at(0) != one.at[0]
+                else:
+                    # with only one record before or after it, only a unit proves it; or earlier restarts, if both are
+                    # alone, as in a log whose queue offsets are all 0
+                    few = not self.restarts if single and self.next <= 1 else single or self.next <= 1
+                    goes_on = few and unit_at(0) != one.at[0]
                 self._stretch(one, restarts=not goes_on)
             self.last_at = one.last_at
         del todo[:stop]

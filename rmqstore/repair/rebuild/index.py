@@ -26,7 +26,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.files import Files
 from rmqstore.files.index import index_sizes
-from rmqstore.files.mapped_file_queue import DirEntry
+from rmqstore.files.mapped_file_queue import MAX_RECORD, DirEntry
 from rmqstore.formats import index
 from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
@@ -107,11 +107,16 @@ class IndexRebuild:
         files = self.catalog.files
         for i, file in enumerate(files):
             stop = files[i + 1].begin_phy_offset if i + 1 < len(files) else _FAR
-            stop = max(stop, file.end_phy_offset + 1)  # the keys of one message may be in two files
+            stop = max(stop, self._end_of_last(file))  # the keys of one message may be in two files
             touched = any(a < stop and b > file.begin_phy_offset for a, b in spans)
             if file.last and (touched or file.end_phy_offset >= self.end):
                 bad.add(file.name)
         return bad & names
+
+    def _end_of_last(self, file: IndexFile) -> int:
+        """Return the global offset after the last message with entries in a file; only its first byte if damaged."""
+        message = self.logs.record(file.end_phy_offset, MAX_RECORD)
+        return file.end_phy_offset + (message.size if message is not None else 1)
 
     def _has_its_entries(self, view: RepairedLog, span: Span) -> bool:
         """Return whether a range that steps write is in one damaged record, and its entries are right after them.
