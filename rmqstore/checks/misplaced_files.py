@@ -13,11 +13,10 @@ about the file, or about all queues, replaces those about single units.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
@@ -29,8 +28,6 @@ from rmqstore.files.mapped_file_queue import (
     file_name_to_offset,
     offset_to_file_name,
 )
-from rmqstore.files.rocksdb.database import CannotRead
-from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.formats.message import (
@@ -50,6 +47,9 @@ from rmqstore.scan.resync import ENTRY_SIZE, frame_size
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.texts import Text
+
+if TYPE_CHECKING:
+    from rmqstore.files.rocksdb.queues import RocksDBQueue
 
 CODES = {0: codes.CL_MISPLACED_FILE, ENTRY_SIZE: codes.DL_MISPLACED_FILE}
 
@@ -431,13 +431,23 @@ def report_held(store: Store, logs: Logs, findings: Findings) -> None:
         pointing.held.clear()
         return
     if not logs.grows:
-        with suppress(CannotRead):
-            for found in _foreign_files(store, logs):
-                findings.add(found)
-                foreign.add(found.offset)
+        named = _foreign_beside_rows(store, logs) if store.rocksdb_consume_queue else _foreign_files(store, logs)
+        for found in named:
+            findings.add(found)
+            foreign.add(found.offset)
     logs.foreign_from = min(foreign, default=None)
     findings.extend(held.finding for held in pointing.held if held.file not in foreign)
     pointing.held.clear()
+
+
+def _foreign_beside_rows(store: Store, logs: Logs) -> list[Finding]:
+    """Return the result of `_foreign_files` for queues in RocksDB; nothing if that cannot be read."""
+    from rmqstore.files.rocksdb.database import CannotRead
+
+    try:
+        return list(_foreign_files(store, logs))
+    except CannotRead:
+        return []
 
 
 def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
@@ -472,7 +482,7 @@ def count_fitting(
 
     Errors: CannotRead for queues in a RocksDB that cannot be read.
     """
-    rows = RocksDBQueues(store) if store.rocksdb_consume_queue else None
+    queue_of = _queue_reader(store)
     queues: dict[tuple[str, int], MappedFileQueue | RocksDBQueue] = {}
     seen = fit = 0
     host = ""
@@ -484,12 +494,20 @@ def count_fitting(
             continue
         seen += 1
         if name not in queues:
-            queues[name] = rows.queue(*name) if rows else store.consume_queue(*name).queue
+            queues[name] = queue_of(*name)
         unit = queues[name].unit(consumequeue.UNIT, message.queue_offset)
         fit += unit is not None and unit["commitlog_offset"] == message.physical_offset
         if seen >= most:
             break
     return seen, fit, host
+
+
+def _queue_reader(store: Store) -> Callable[[str, int], MappedFileQueue | RocksDBQueue]:
+    if store.rocksdb_consume_queue:
+        from rmqstore.files.rocksdb.queues import RocksDBQueues
+
+        return RocksDBQueues(store).queue
+    return lambda topic, queue_id: store.consume_queue(topic, queue_id).queue
 
 
 def _messages(file: MappedFile, body_offset: int) -> Iterator[Message]:

@@ -227,7 +227,8 @@ class QueuePart:
         """Return whether a record has the next queue offset, not its own one.
 
         The unit there says so. Or it is the queue's last record, no unit confirms its own queue offset, and more are
-        missing before it than records fit in between.
+        missing before it than records fit in between; if it is in another file, which may be one of another log, one
+        flipped bit must explain it.
         """
         if one.first == self.next:
             return False
@@ -235,7 +236,8 @@ class QueuePart:
             return True
         room = (one.at[0] - self.last_at) // (MIN_SIZE + 1)
         together = one.at[0] // file_size == self.last_at // file_size
-        impossible = together and one.first - self.next > room
+        one_bit = one.first > 0 and (one.first ^ self.next).bit_count() == 1
+        impossible = one.first - self.next > room and (together or one_bit)
         return after is None and impossible and unit_at(one.first) != one.at[0]
 
     def _is_of_another(self, one: QueueRun, after: QueueRun, unit_at: UnitAt) -> bool:

@@ -224,13 +224,13 @@ class _QueueTables:
         return out + [name for name in ending if self.parts[name].last_at < at and is_right(name[0])]
 
     def beside(self, topic: str, number: int, at: int) -> list[Name]:
-        """Return the queues of a topic of which a record would be the next message, or the one before the first."""
+        """Return the queues of a topic of which a record would be the next message, or one before the first."""
         possible = self.possible(topic)
         rows = ((name, self.parts[name]) for name in self.of_topic.get(topic, ()) if name[1] in possible)
         return [
             name
             for name, part in rows
-            if (part.next == number and part.last_at < at) or (part.first == number + 1 and at < part.first_at)
+            if (part.next == number and part.last_at < at) or (number < part.first and at < part.first_at)
         ]
 
 

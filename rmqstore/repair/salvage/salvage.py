@@ -15,7 +15,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, file_name_to_offset
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
@@ -594,6 +594,22 @@ class Salvage:
         steps.rebuild.update(self.framed.torn)
         (steps.notes if shift else self.refusals).extend(self.framed.gaps)
 
+    def _spare_strangers(self, known: Known) -> None:
+        """Count one lost message less for each record of an impossible queue that may be this message."""
+        loss, taken = self.steps.loss, set[tuple[str, int, int]]()
+        for at, slot in self.evidence.strangers.items():
+            message = self.logs.record(at, MAX_RECORD) if slot is None else None
+            if message is None:
+                continue
+            lost = (one for start, stop, one in known.between if start < at < stop and one.key not in taken)
+            same = (one for one in lost if (one.topic, one.queue_offset) == (message.topic_text, message.queue_offset))
+            one = next((one for one in same if loss.queues[one.name] > 0), None)
+            if one is not None:
+                taken.add(one.key)
+                loss.queues[one.name] -= 1
+                queue = f"{message.topic_text}/{message.queue_id}"
+                loss.bound(Text("the message at {at:,} in {queue} may be one of another queue", at=at, queue=queue))
+
     # --- what a plan says of it -----------------------------------------------------------------------------------
 
     def _tell(self, known: Known) -> None:
@@ -608,6 +624,7 @@ class Salvage:
                 )
             )
         draft.notes.extend(first_notes([*self.refusals, *steps.notes]))
+        self._spare_strangers(known)
         steps.loss.book(draft)
         if visible and self.evidence.progress.unreadable:
             draft.notes.append(
