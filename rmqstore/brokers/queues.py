@@ -303,13 +303,14 @@ class SimpleQueue:
         before = file.added[-1] if file.added else None
         if before is not None and before.stop > file.wrote:
             before.cut(file.wrote, *self.unit_at(file, file.wrote - UNIT_SIZE))
-        first, keeps = int(address[0]), self.keeps_units
+        # those of misplaced records may point beyond the end at which the queue is truncated
+        first, keeps = int(address[0]), self.keeps_units or misplaced
         joins = before is not None and before.stop == file.wrote and 0 < before.last < first
         joins = joins and before is not None and before.misplaced == misplaced
         if before is None or not joins or (before.kept is not None) != keeps:
             before = WrittenUnits(file.wrote, file.wrote, first, first, 0, bytearray() if keeps else None, misplaced)
             file.added.append(before)
-            if keeps:
+            if keeps and not misplaced:
                 self._kept.append(before)
         file.wrote += len(address) * UNIT_SIZE
         before.stop, before.last, before.last_size = file.wrote, int(address[-1]), int(size[-1])

@@ -67,6 +67,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.4.0-slave", 2222396894),
         ("5.4.0-trans-rocksdb", 3236343395),
         ("5.5.1-before-dledger", 2675211928),
+        ("5.5.1-clean", 2862636975),
         ("5.5.1-dledger-killed", 1487467503),
         ("5.5.1-dledger-killed", 2531717372),
         ("5.5.1-dledger-mixed", 1310930373),
