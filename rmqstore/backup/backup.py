@@ -239,12 +239,13 @@ class _BackupRun:
             unread += copied.unread
         others.copy(later=True)
         for (legacy, _), (data, _) in pairwise(logs):
-            counts[codes.DL_MISSING_FILE] += bool(legacy.files and data.files and legacy.stop < data.begin)
+            if legacy.files and data.files and legacy.stop < data.begin:
+                counts[codes.DL_MISSING_FILE] += 1
         return replace(
             blank,
             logs=tuple(self.done),
             others=tuple(sorted(others.found, key=lambda other: other.path)),
-            counts=dict(sorted((+counts).items())),
+            counts=dict(sorted(counts.items())),
             branches=tuple(branches),
             new_bytes=new_bytes + others.new_bytes,
             unread=unread,

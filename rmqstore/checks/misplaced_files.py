@@ -297,7 +297,7 @@ class _LogClaims:
             return 0, 0
         if claim.file.path not in self._fitting:
             file = replace(claim.file, start=claim.holds)
-            self._fitting[claim.file.path] = count_fitting(store, file, self.body_offset, _SAMPLE)[:2]
+            self._fitting[claim.file.path] = count_fitting(store, file, self.body_offset, _SAMPLE)
         return self._fitting[claim.file.path]
 
     def _chain_start(self, claim: Claim) -> int:
@@ -457,13 +457,11 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             units = logs.pointing.nowhere[file.start]
             if units < LEAST:
                 continue
-            messages, fit, host = count_fitting(store, file, result.body_offset)
+            messages, fit = count_fitting(store, file, result.body_offset)
             if messages < LEAST or fit * 2 > messages:
                 continue
-            others = {
-                count_fitting(store, f, result.body_offset, most=1)[2] for f in result.queue.files if f is not file
-            }
-            others -= {""}
+            host = _store_host(file, result.body_offset)
+            others = {_store_host(f, result.body_offset) for f in result.queue.files if f is not file} - {""}
             of_another_host = bool(others) and host not in others
             # records of a broker with a similar load can be at the same offsets
             if fit * 10 > messages and not of_another_host:
@@ -475,20 +473,16 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
 
 
-def count_fitting(
-    store: Store, file: MappedFile, body_offset: int, most: int = _CHECKED_MESSAGES
-) -> tuple[int, int, str]:
-    """Return how many of a file's first messages should have a unit, how many have it, and the store host.
+def count_fitting(store: Store, file: MappedFile, body_offset: int, most: int = _CHECKED_MESSAGES) -> tuple[int, int]:
+    """Return how many of a file's first messages should have a unit, and how many have it.
 
     Errors: CannotRead for queues in a RocksDB that cannot be read.
     """
     queue_of = _queue_reader(store)
     queues: dict[tuple[str, int], MappedFileQueue | RocksDBQueue] = {}
     seen = fit = 0
-    host = ""
     for message in _messages(file, body_offset):
         name = (message.topic_text, message.queue_id)
-        host = host or host_text(message.store_host)
         has_queue = is_sound_topic(message.topic) and consumequeue.is_directory_name(message.topic)
         if message.transaction_type not in (0, TRANSACTION_COMMIT) or not has_queue:
             continue
@@ -499,7 +493,12 @@ def count_fitting(
         fit += unit is not None and unit["commitlog_offset"] == message.physical_offset
         if seen >= most:
             break
-    return seen, fit, host
+    return seen, fit
+
+
+def _store_host(file: MappedFile, body_offset: int) -> str:
+    """Return the store host of a file's first message; "" without one."""
+    return next((host_text(message.store_host) for message in _messages(file, body_offset)), "")
 
 
 def _queue_reader(store: Store) -> Callable[[str, int], MappedFileQueue | RocksDBQueue]:

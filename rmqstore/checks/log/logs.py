@@ -202,15 +202,17 @@ class Logs:
 
     def loses_between(self, low: int, high: int) -> bool:
         """Return whether a message may be lost within [low, high): there is damage, or the filler of a repair."""
-        return self.bad_between(low, high) or any(low <= at < high for r in self.results for at in r.fillers)
+        return self.bad_between(low, high) or self._filled_between(low, high)
+
+    def _filled_between(self, low: int, high: int) -> bool:
+        """Return whether a filler of a repair is within [low, high)."""
+        return any(low <= at < high for r in self.results for at in r.fillers)
 
     def hides_between(self, low: int, high: int) -> bool:
         """Return whether a message of any queue may be lost within [low, high): a damaged record names its own one."""
         bad = (run for r in self.results for run in r.tiling if run.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO))
         unknown = any(not run.count and low < run.stop and run.start < high for run in bad)
-        return (
-            unknown or self._lacks_between(low, high) or any(low <= at < high for r in self.results for at in r.fillers)
-        )
+        return unknown or self._lacks_between(low, high) or self._filled_between(low, high)
 
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""

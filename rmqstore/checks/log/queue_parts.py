@@ -213,8 +213,9 @@ class QueuePart:
                 else:
                     # with only one record before or after it, only a unit proves it; or earlier restarts, if both are
                     # alone, as in a log whose queue offsets are all 0
-                    few = not self.restarts if single and self.next <= 1 else single or self.next <= 1
-                    goes_on = few and unit_at(0) != one.at[0]
+                    one_before = self.next <= 1
+                    again = single and one_before and bool(self.restarts)
+                    goes_on = (single or one_before) and not again and unit_at(0) != one.at[0]
                 self._stretch(one, restarts=not goes_on)
             self.last_at = one.last_at
         del todo[:stop]

@@ -174,10 +174,9 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
         is_right = partial(_is_right_topic, logs, at, topic, known=topic in numbers)
         owners = queues.lacking(topic, queue_id, number, at, is_right)
         impossible = queue_id not in queues.possible(topic)
-        by_level = _queue_of_level(logs, topic, at)
         if not owners and impossible:
             owners = queues.beside(topic, number, at)
-        elif not owners and by_level not in (None, queue_id):
+        elif not owners and (by_level := _queue_of_level(logs, topic, at)) not in (None, queue_id):
             other = logs.queues.get((topic, by_level))
             owners = [(topic, by_level)] if other and other.next == number and other.last_at < at else []
         if len(owners) == 1:
