@@ -232,8 +232,8 @@ class _LogClaims:
     def _strays(self) -> Iterator[MappedFile]:
         """Yield files whose names are not offsets of this log: copies, or mistyped names."""
         for odd in self.queue.odd:
-            usual = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and 0 < odd.length <= self.queue.file_size
-            if usual and len(odd.path.name) <= 100:
+            stray = odd.kind in (OddKind.MISALIGNED, OddKind.NOT_AN_OFFSET) and odd.length > 0
+            if stray and len(odd.path.name) <= 100:
                 yield MappedFile(odd.path, _NOWHERE, odd.length, self.queue.file_size)
 
     def _is_outside(self, start: int) -> bool:

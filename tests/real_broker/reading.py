@@ -28,17 +28,27 @@ class Sound:
     """The file of each record, relative to the store, and its position in there."""
 
     def hit_in(self, damaged: Path) -> frozenset[int]:
-        """Return the offsets of records with changed or lost bytes, also in renamed files."""
-        files: dict[Path, list[bytes]] = {}
-        out = []
+        """Return the offsets of records with changed or lost bytes, also in renamed files.
+
+        A copy of its file does not save a record that still looks sound: no CRC covers some of its bytes.
+        """
+        files: dict[Path, dict[str, bytes]] = {}
+        out: list[int] = []
+        elsewhere: set[int] = set()
         for offset, record in self.records.items():
             name, at = self.homes[offset]
             path = damaged / name
             if path.parent not in files:
-                files[path.parent] = [_head(p) for p in sorted(path.parent.glob("*")) if p.is_file()]
-            if not any(content[at : at + len(record)] == record for content in files[path.parent]):
+                files[path.parent] = {p.name: _head(p) for p in sorted(path.parent.glob("*")) if p.is_file()}
+            contents, part = files[path.parent], slice(at, at + len(record))
+            if contents.get(path.name, b"")[part] == record:
+                continue
+            if any(content[part] == record for content in contents.values()):
+                elsewhere.add(offset)
+            else:
                 out.append(offset)
-        return frozenset(out)
+        unseen = elsewhere & {row.offset for row in rows(damaged)} if elsewhere else set()
+        return frozenset((*out, *unseen))
 
 
 def _head(path: Path) -> bytes:

@@ -89,7 +89,9 @@ DISAGREED = (
     ("5.4.0-timer-rocksdb-pending", 3020313134),
     ("5.5.1-dledger-mixed", 1725360895),
     ("5.5.1-formats", 202450180),
+    ("5.5.1-pop-kv", 3614485113),
     ("5.5.1-slave", 1083864993),
+    ("5.5.1-timer-rocksdb-pending", 642011880),
 )
 """Seeds of fresh damage with which the tool and the real broker once disagreed."""
 
