@@ -198,7 +198,9 @@ class QueuePart:
                     self.first = self.next = after.first - 1
                 else:
                     self.first = self.next = one.first
-            if one.first != self.next and single and after is not None and following in (self.next, self.next + 1):
+            repeated = one.first == following and unit_at(one.first) == one.at[0]  # the record after it is wrong
+            near = following in (self.next, self.next + 1) and not repeated
+            if one.first != self.next and single and after is not None and near:
                 replaces = following != self.next and not self._is_of_another(one, after, unit_at)
                 self._outlier(one.first, one.at[0], replaces=replaces)
             elif single and self._is_the_next(one, after, unit_at, file_size):

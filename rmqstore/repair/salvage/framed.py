@@ -223,6 +223,7 @@ class FramedRecords:
     torn: set[Name] = field(default_factory=set)
     left: set[tuple[int, str]] = field(default_factory=set)
     _placed: set[int] = field(default_factory=set)  # records whose place in a queue is proved
+    _taken: set[int] = field(default_factory=set)  # records that a sister queue gets
     _filled: set[tuple[str, int, int]] = field(default_factory=set)  # slots that no record had before
 
     def solve(self) -> FramedRecords:
@@ -235,9 +236,10 @@ class FramedRecords:
         for suspect in suspects:
             if _FLAG in suspect.codes:
                 self._fix_flag(suspect)
-        for suspect in suspects:
-            if _GAP in suspect.codes:
+        for suspect in reversed(suspects):  # a record that belongs to a sister queue is before the gap there
+            if _GAP in suspect.codes and suspect.start not in self._taken:
                 self._fill_gap(suspect)
+        self.gaps.reverse()
         for suspect in suspects:
             if suspect.codes - {_GAP, _FLAG, _HOST}:
                 self._fix_place_and_text(suspect, misfiled.get(suspect.start))
@@ -374,8 +376,8 @@ class FramedRecords:
         """Put a record of a sister queue at a missing queue offset; return whether one is proved to belong there.
 
         The sister queue has no room for it, or two records with this queue offset, of which only one is where the other
-        queue lacks it; and nothing but its QUEUEID contradicts that. All are in one file: another one may be of another
-        log.
+        queue lacks it; and nothing but its QUEUEID contradicts that. It is in a file with one of its neighbours there:
+        another file may be of another log.
         """
         rivals = self._crowded.get((slot.topic, slot.queue_offset), ())
         part = self.evidence.logs.queues.get(slot.name)
@@ -383,8 +385,6 @@ class FramedRecords:
         gap = next((one for one in gaps if one.expected <= slot.queue_offset < one.got), None)
         log = self.evidence.logs.at(gap.at) if gap is not None else None
         if not rivals or gap is None or log is None:
-            return False
-        if gap.at // log.queue.file_size != gap.before // log.queue.file_size:
             return False
         low = gap.before - log.body_offset
         here = [
@@ -398,10 +398,13 @@ class FramedRecords:
         if len(here) != 1 or here[0][0] in self._placed or here[0][0] in self.fixes:
             return False
         at, message = here[0]
+        if at // log.queue.file_size not in (gap.before // log.queue.file_size, gap.at // log.queue.file_size):
+            return False
         new = set_fields(log.queue.pread(message.size, at), slot)
         if new is None:
             return False
         self._placed.add(at)
+        self._taken.add(at)
         self._change(log, at, new, _belongs_to(slot), [(slot.topic, message.queue_id), slot.name])
         return True
 
@@ -421,7 +424,9 @@ class FramedRecords:
 
     @cached_property
     def _crowded(self) -> dict[tuple[str, int], dict[int, tuple[int, int]]]:
-        """Return the queues with two records for one queue offset, by topic and queue offset.
+        """Return the queues with a record that may be of a sister queue, by topic and queue offset.
+
+        They have two records with it, no room for it, or end with it after a gap that no damage explains.
 
         The values are queue ids, with the first and last global offset where the record that is too many can be.
         """
@@ -429,7 +434,12 @@ class FramedRecords:
         for (topic, queue_id), part in self.evidence.logs.queues.items():
             repeats = ((number, (part.first_at, at)) for at, number in part.repeats)
             strangers = ((one.got, (one.at, one.at)) for one in part.outliers if one.expected is None)
-            for number, places in (*repeats, *strangers):
+            last = (
+                (gap.got, (gap.at, gap.at))
+                for gap in part.gaps[-1:]
+                if gap.at == part.last_at and not self.evidence.logs.loses_between(gap.before, gap.at)
+            )
+            for number, places in (*repeats, *strangers, *last):
                 out.setdefault((topic, number), {})[queue_id] = places
         return out
 
