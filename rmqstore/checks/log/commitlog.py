@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split, unit_reader
-from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows
+from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows, Witness
 from rmqstore.checks.log.stored_units import forget_units
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Reused
 from rmqstore.files.mapped_file_queue import MappedFileQueue
@@ -179,6 +179,10 @@ class LogResult(LogContents):
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high
 
+    def witness(self, queue: tuple[str, int], unit_at: UnitOf) -> Witness:
+        """Return what confirms or denies the queue offsets of a queue's records."""
+        return Witness(partial(unit_at, *queue), self.bad_between, self.queue.file_size)
+
     def extend(self, runs: Iterable[Run]) -> None:
         """Append the runs of the next split, after a hole if files are missing before it."""
         for run in runs:
@@ -335,7 +339,7 @@ def _pass(
             result.cut_at = split.file.stop
             break
     for name, queue_part in result.queues.items():
-        queue_part.judge(partial(unit_at, *name), result.bad_between, file_size=queue.file_size, all_of_it=True)
+        queue_part.judge(result.witness(name, unit_at), all_of_it=True)
     forget_units()
     return result
 
@@ -358,7 +362,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
         if known is not new:
             known.extend(new)
         if len(known.stretches) > 1:
-            known.judge(partial(unit_at, *name), result.bad_between, file_size=result.queue.file_size, all_of_it=False)
+            known.judge(result.witness(name, unit_at), all_of_it=False)
 
 
 def join_queues(results: list[LogResult]) -> dict[tuple[str, int], QueuePart]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -105,10 +105,25 @@ def _longer(known: Sequence[T], more: Sequence[T]) -> Sequence[T]:
     return out
 
 
-UnitAt = Callable[[int], int | None]
-"""The commitlog offset that the unit of a queue offset points to."""
-BadBetween = Callable[[int, int], bool]
-"""Whether there is damage between two global offsets, so that messages may be missing there."""
+class Witness(NamedTuple):
+    """What confirms or denies the queue offsets of one queue's records.
+
+    `unit_at`: the commitlog offset that the unit of a queue offset points to; None without a unit. `bad_between`:
+    whether there is damage between two global offsets, so that messages may be missing there. `file_size` of the log in
+    bytes: records of another file may be of another log.
+    """
+
+    unit_at: Callable[[int], int | None]
+    bad_between: Callable[[int, int], bool]
+    file_size: int
+
+    def confirms(self, one: QueueRun) -> bool:
+        """Return whether the unit at a record's queue offset points to it."""
+        return self.unit_at(one.first) == one.at[0]
+
+    def in_one_file(self, at: int, other: int) -> bool:
+        """Return whether two records are in one file of the log."""
+        return at // self.file_size == other // self.file_size
 
 
 @dataclass(slots=True)
@@ -177,80 +192,82 @@ class QueuePart:
             last.at = array("q", [*last.at, *new.at[: EDGE - len(last.at)]])
         last.stop, last.last_at = new.stop, new.last_at
 
-    def judge(self, unit_at: UnitAt, bad_between: BadBetween, *, file_size: int, all_of_it: bool) -> None:
+    def judge(self, witness: Witness, *, all_of_it: bool) -> None:
         """Judge stretches in order, each together with the next one; the last one only if `all_of_it`.
 
-        Call it on the queue of a whole log, of files of `file_size` bytes. The result does not depend on how the log
-        was split.
+        Call it on the queue of a whole log. The result does not depend on how the log was split.
         """
         todo = self.stretches
         stop = len(todo) if all_of_it else max(0, len(todo) - 1)
         if self.next < 0 and not all_of_it and len(todo) == 2:
             stop = 0  # the second one may go on
         for i in range(stop):
-            one = todo[i]
-            after = todo[i + 1] if i + 1 < len(todo) else None
-            following = after.first if after is not None else None
-            single = one.stop - one.first == 1
-            if self.next < 0:  # nothing precedes it
-                odd = single and after is not None and after.first > 0
-                if odd and after is not None and self._precedes(one, after, unit_at, file_size):
-                    self.first = self.next = after.first - 1
-                else:
-                    self.first = self.next = one.first
-            repeated = one.first == following and unit_at(one.first) == one.at[0]  # the record after it is wrong
-            near = following in (self.next, self.next + 1) and not repeated
-            if one.first != self.next and single and after is not None and near:
-                replaces = following != self.next and not self._is_of_another(one, after, unit_at)
-                self._outlier(one.first, one.at[0], replaces=replaces)
-            elif single and self._is_the_next(one, after, unit_at, file_size):
-                self._outlier(one.first, one.at[0], replaces=True)
-            elif single and after is not None and self._is_before(one, after, unit_at, bad_between, file_size):
-                self._gap(after.first - 1, one.at[0])
-                self._outlier(one.first, one.at[0], replaces=True)
-            else:
-                # a queue that restarted would not go on after its earlier end
-                if single and after is not None:
-                    goes_on = after.first > self.next
-                else:
-                    # with only one record before or after it, only a unit proves it; or earlier restarts, if both are
-                    # alone, as in a log whose queue offsets are all 0
-                    one_before = self.next <= 1
-                    again = single and one_before and bool(self.restarts)
-                    goes_on = (single or one_before) and not again and unit_at(0) != one.at[0]
-                self._stretch(one, restarts=not goes_on)
-            self.last_at = one.last_at
+            self._judge_one(todo[i], todo[i + 1] if i + 1 < len(todo) else None, witness)
+            self.last_at = todo[i].last_at
         del todo[:stop]
 
-    def _precedes(self, one: QueueRun, after: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
-        """Return whether the first record of a queue has the queue offset before the next stretch, not its own one."""
-        return unit_at(after.first - 1) == one.at[0] or self._is_denied(one, after, unit_at, file_size)
+    def _judge_one(self, one: QueueRun, after: QueueRun | None, witness: Witness) -> None:
+        single = one.stop - one.first == 1
+        if self.next < 0:  # nothing precedes it
+            precedes = single and after is not None and after.first > 0 and self._precedes(one, after, witness)
+            self.first = self.next = after.first - 1 if precedes and after is not None else one.first
+        true = self._true_offset(one, after, witness) if single else one.first
+        if true == one.first:
+            self._stretch(one, restarts=true == 0 and not self._goes_on(one, after, witness))
+            return
+        if true is not None and true > self.next:
+            self._gap(true, one.at[0])
+        self._outlier(one.first, one.at[0], true)
 
-    def _is_the_next(self, one: QueueRun, after: QueueRun | None, unit_at: UnitAt, file_size: int) -> bool:
+    def _true_offset(self, one: QueueRun, after: QueueRun | None, witness: Witness) -> int | None:
+        """Return the queue offset that a single record truly has; None if it does not belong to the queue here."""
+        if one.first == self.next:
+            return one.first
+        # of two records with one queue offset, the second one is wrong if a unit confirms the first
+        repeated = after is not None and one.first == after.first and witness.confirms(one)
+        if after is not None and after.first in (self.next, self.next + 1) and not repeated:
+            return None if after.first == self.next or self._is_of_another(one, after, witness) else self.next
+        if self._is_the_next(one, after, witness):
+            return self.next
+        if after is not None and self._is_before(one, after, witness):
+            return after.first - 1
+        return one.first
+
+    def _goes_on(self, one: QueueRun, after: QueueRun | None, witness: Witness) -> bool:
+        """Return whether records from queue offset 0 on do not show that the queue restarted."""
+        single = one.stop - one.first == 1
+        if single and after is not None:
+            return after.first > self.next  # a queue that restarted would not go on after its earlier end
+        # with only one record before or after it, only a unit proves it; or earlier restarts, if both are alone, as in
+        # a log whose queue offsets are all 0
+        one_before = self.next <= 1
+        again = single and one_before and bool(self.restarts)
+        return (single or one_before) and not again and not witness.confirms(one)
+
+    def _precedes(self, one: QueueRun, after: QueueRun, witness: Witness) -> bool:
+        """Return whether the first record of a queue has the queue offset before the next stretch, not its own one."""
+        return witness.unit_at(after.first - 1) == one.at[0] or self._is_denied(one, after, witness)
+
+    def _is_the_next(self, one: QueueRun, after: QueueRun | None, witness: Witness) -> bool:
         """Return whether a record has the next queue offset, not its own one.
 
         The unit there says so. Or it is the queue's last record, no unit confirms its own queue offset, and more are
         missing before it than records fit in between; if it is in another file, which may be one of another log, one
         flipped bit must explain it.
         """
-        if one.first == self.next:
-            return False
-        if unit_at(self.next) == one.at[0]:
+        if witness.unit_at(self.next) == one.at[0]:
             return True
         room = (one.at[0] - self.last_at) // (MIN_SIZE + 1)
-        together = one.at[0] // file_size == self.last_at // file_size
         one_bit = one.first > 0 and (one.first ^ self.next).bit_count() == 1
-        impossible = one.first - self.next > room and (together or one_bit)
-        return after is None and impossible and unit_at(one.first) != one.at[0]
+        impossible = one.first - self.next > room and (witness.in_one_file(one.at[0], self.last_at) or one_bit)
+        return after is None and impossible and not witness.confirms(one)
 
-    def _is_of_another(self, one: QueueRun, after: QueueRun, unit_at: UnitAt) -> bool:
+    def _is_of_another(self, one: QueueRun, after: QueueRun, witness: Witness) -> bool:
         """Return whether the unit of the next queue offset points to another record, between those around this one."""
-        there = unit_at(self.next)
+        there = witness.unit_at(self.next)
         return there is not None and there != one.at[0] and self.last_at < there < after.at[0]
 
-    def _is_before(
-        self, one: QueueRun, after: QueueRun, unit_at: UnitAt, bad_between: BadBetween, file_size: int
-    ) -> bool:
+    def _is_before(self, one: QueueRun, after: QueueRun, witness: Witness) -> bool:
         """Return whether a record out of order has the queue offset before the next stretch.
 
         Records before it are missing, otherwise it would have the next queue offset. Its unit says so; or its own queue
@@ -258,14 +275,14 @@ class QueuePart:
         """
         if one.first in range(self.next, after.first) or after.first - 1 <= self.next:
             return False
-        there = unit_at(after.first - 1)
+        there = witness.unit_at(after.first - 1)
         if there is not None:
             return there == one.at[0]
-        before = bad_between(self.last_at, one.at[0]) and not bad_between(one.at[0], after.at[0])
-        return before and not 0 <= one.first <= self.next and self._is_denied(one, after, unit_at, file_size)
+        before = witness.bad_between(self.last_at, one.at[0]) and not witness.bad_between(one.at[0], after.at[0])
+        return before and not 0 <= one.first <= self.next and self._is_denied(one, after, witness)
 
     @staticmethod
-    def _is_denied(one: QueueRun, after: QueueRun, unit_at: UnitAt, file_size: int) -> bool:
+    def _is_denied(one: QueueRun, after: QueueRun, witness: Witness) -> bool:
         """Return whether a record cannot have its queue offset: it is negative, or too high for those after it.
 
         Those are of several records in the same file, because the next one may be of another log. No unit confirms it.
@@ -273,8 +290,7 @@ class QueuePart:
         if one.first < 0:
             return True
         falls = after.first <= one.first and len(after.at) > 1
-        together = falls and one.at[0] // file_size == after.at[1] // file_size
-        return together and unit_at(one.first) != one.at[0]
+        return falls and witness.in_one_file(one.at[0], after.at[1]) and not witness.confirms(one)
 
     def extend(self, new: QueuePart) -> None:
         """Append the part of the next split."""
@@ -299,11 +315,11 @@ class QueuePart:
         self.repeat_count += new.repeat_count
         self.extend(new)
 
-    def _outlier(self, got: int, at: int, *, replaces: bool) -> None:
-        """Note a record with queue offset `got`, though its neighbours leave only the next offset, or none at all."""
+    def _outlier(self, got: int, at: int, expected: int | None) -> None:
+        """Note a record with queue offset `got`, though its neighbours leave only the next one, `expected`, or none."""
         if len(self.outliers) < KEPT:
-            self.outliers = _longer(self.outliers, [Outlier(self.next if replaces else None, got, at)])
-        self.next += replaces
+            self.outliers = _longer(self.outliers, [Outlier(expected, got, at)])
+        self.next += expected is not None
 
     def _gap(self, stop: int, at: int) -> None:
         """Note that the queue offsets from the next one up to `stop` are missing before the record at `at`."""
