@@ -10,6 +10,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild_parts import plan_rebuild
@@ -57,7 +58,7 @@ def rebuild_of(
     settings: Settings = None,
     *,
     topics: frozenset[str] = frozenset(),
-    queues: frozenset[tuple[str, int]] = frozenset(),
+    queues: frozenset[QueueName] = frozenset(),
     queue_ids: frozenset[int] = frozenset(),
 ) -> Plan:
     """Return the plan of `rebuild PART`, limited to some topics, queues or queue IDs."""

@@ -20,6 +20,7 @@ from rmqstore.append.encoder import RowRefused, TopicName, encode_table, refuse_
 from rmqstore.append.store_options import StoreOptions
 from rmqstore.checks.index.keys import KeyReader
 from rmqstore.errors import MessageRefused
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import BLANK_SIZE, INNER_BATCH, is_dispatched
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, is_lmq
 from rmqstore.messages.table import MessageTable
@@ -245,8 +246,8 @@ def _counts(table: MessageTable, batch_topics: frozenset[str]) -> I64:
 
 
 def queue_offsets(
-    bulk: BulkDispatch, encoded: EncodedTable, renumber: bool, ahead: Mapping[tuple[str, int], int]
-) -> tuple[I64, I64, dict[tuple[str, int], int]]:
+    bulk: BulkDispatch, encoded: EncodedTable, renumber: bool, ahead: Mapping[QueueName, int]
+) -> tuple[I64, I64, dict[QueueName, int]]:
     """Return the number of every record's queue, its queue offset, and the next offset of each queue after them.
 
     `ahead` has the next offsets of queues that differ from the store's, because of tables that were only checked.
@@ -254,7 +255,7 @@ def queue_offsets(
     """
     columns = encoded.columns
     numbers, states = bulk.states(columns)
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[QueueName, int] = {}
     queue_offset = np.zeros(len(columns), dtype=np.int64)
     dispatched = np.flatnonzero(is_dispatched(columns.sys_flag))
     if not len(dispatched):

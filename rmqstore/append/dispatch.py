@@ -16,6 +16,7 @@ from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.encoder import TopicName
 from rmqstore.append.index import IndexService
 from rmqstore.formats import properties as props
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import INNER_BATCH, is_dispatched
 from rmqstore.formats.properties import DEFAULT_DELAY_LEVELS, DelayLevels
@@ -135,7 +136,7 @@ class Dispatcher:
     options: DispatchOptions
     index: IndexService
     in_order: bool = False
-    queues: dict[tuple[str, int], OpenQueue] = field(default_factory=dict)
+    queues: dict[QueueName, OpenQueue] = field(default_factory=dict)
     timestamp: int = 0
 
     def queue(self, topic: str, queue_id: int) -> OpenQueue:

@@ -28,6 +28,7 @@ from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.append.topics import add_topics
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.kernels import keep_freed_memory
@@ -154,7 +155,7 @@ def import_into(
     Errors: BadRow and MessageRefused with file and line, Refused for an unreadable topics.json (nothing is written);
     else as `MessageStore.put`.
     """
-    ends: dict[tuple[str, int], int] = {}
+    ends: dict[QueueName, int] = {}
     dispatch = store.options.dispatch
     options = replace(options, store=replace(options.store, dispatch=dispatch))
     for table, where in chunks():
@@ -298,12 +299,12 @@ def prepared(table: MessageTable, options: ImportOptions) -> MessageTable:
     return table
 
 
-def _ends(store: MessageStore, queues: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _ends(store: MessageStore, queues: Iterable[QueueName]) -> dict[str, int]:
     return {
         f"{topic}/{queue_id}": store.dispatcher.queues[topic, queue_id].next_offset
         for topic, queue_id in sorted(queues)
     }
 
 
-def _started(store: MessageStore) -> set[tuple[str, int]]:
+def _started(store: MessageStore) -> set[QueueName]:
     return {name for name, state in store.dispatcher.queues.items() if state.started}

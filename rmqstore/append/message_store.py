@@ -34,6 +34,7 @@ from rmqstore.append.topics import add_topics, read_topics
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.lock import LOCK_NAME, HeldLock, take_lock
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import TRANSACTION_MASK, is_dispatched
 from rmqstore.formats.messageid import offset_message_id
 from rmqstore.messages.table import MessageTable
@@ -141,7 +142,7 @@ class MessageStore:
         self._error_raised = False
         self.appended = 0
         """The number of messages appended since the store was opened."""
-        self._known: dict[tuple[str, int], int] = {}
+        self._known: dict[QueueName, int] = {}
         """The queues that had messages when the store was opened, with their next offsets."""
         try:
             self.checkpoint = CheckpointFile.open(root / "checkpoint")
@@ -321,7 +322,7 @@ class MessageStore:
             low += count
         return DispatchChunk(columns, offsets, numbers, encoded.texts)
 
-    def check_table(self, encoded: EncodedTable, ends: dict[tuple[str, int], int], *, renumber: bool = False) -> None:
+    def check_table(self, encoded: EncodedTable, ends: dict[QueueName, int], *, renumber: bool = False) -> None:
         """Check a table as `put_table` does, without writing it.
 
         `ends` maps queues to their next offset after the tables that were checked before, and is updated.

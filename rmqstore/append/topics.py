@@ -11,6 +11,7 @@ from rmqstore.errors import Refused
 from rmqstore.files.config import config_object, readers_of
 from rmqstore.files.files import LOCAL
 from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import is_lmq
 from rmqstore.texts import Text
 
@@ -31,7 +32,7 @@ def read_topics(root: Path) -> dict[str, JsonValue] | None:
     return None
 
 
-def add_topics(root: Path, queues: Collection[tuple[str, int]], batch_topics: frozenset[str]) -> None:
+def add_topics(root: Path, queues: Collection[QueueName], batch_topics: frozenset[str]) -> None:
     """Add the missing topics of these queues (topic and id) to topics.json. Errors: Refused, NoSpace, NotReadable."""
     numbers: dict[str, int] = {}
     for topic, queue_id in queues:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.brokers.forecast import DispatchThrows, QueueKey
+from rmqstore.brokers.forecast import DispatchThrows
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.queues import BatchQueue, RecoveredFiles, SimpleQueue
 from rmqstore.brokers.record import Checked
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import can_be_created
+from rmqstore.formats.consumequeue import QueueName, can_be_created
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
 from rmqstore.formats.services import light_queues
@@ -87,7 +87,7 @@ class Queues:
         self._files = store.files
         self.rules = rules
         self.settings = settings
-        self.table: dict[QueueKey, SimpleQueue | BatchQueue] = {}
+        self.table: dict[QueueName, SimpleQueue | BatchQueue] = {}
         self.dispatched: Counter[str] = Counter()
         self.has_dispatched = False
         """Whether any message was dispatched: also one whose unit exists is indexed again."""
@@ -139,7 +139,7 @@ class Queues:
         """Return the largest commitlog address in any queue, -1 without units (getMaxPhyOffsetInConsumeQueue)."""
         return max((queue.max_physic_offset for queue in self), default=-1)
 
-    def serve(self, key: QueueKey, queue_offset: int, address: int) -> bool:
+    def serve(self, key: QueueName, queue_offset: int, address: int) -> bool:
         """Return whether consumers find the message at a commitlog address at a queue offset."""
         queue = self.table.get(key)
         if isinstance(queue, SimpleQueue):
@@ -287,7 +287,7 @@ class Queues:
 
     def _known_stop(self, units: KnownUnits, start: int, stop: int, condition: DispatchCondition) -> int:
         """Return the offset of the first message whose queue file cannot be created, else `stop`."""
-        first: list[tuple[int, QueueKey]] = []
+        first: list[tuple[int, QueueName]] = []
         for name, address, size, _ in units.known_units():
             mine = address[(address >= start) & (address + size <= stop) & condition.mask(address, size)]
             if len(mine):

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.brokers.dispatch import DispatchCondition
-from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, QueueKey, StartFails, StartForecast, StartOptions
+from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions
 from rmqstore.brokers.log_files import FileBytes, Scanned
 from rmqstore.brokers.mapped_files import SimulatedFiles, load_directories, wrapped_long
 from rmqstore.brokers.plain_start import PlainStart
@@ -29,7 +29,7 @@ from rmqstore.files.broker_config import DLEDGER_INDEX_FILE_SIZE, BrokerConfig
 from rmqstore.files.files import Files
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
-from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT
+from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT, QueueName
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, PHYSICAL_OFFSET_AT, is_dispatched
 from rmqstore.scan.columns import Columns
@@ -414,7 +414,7 @@ class DLedgerStart(PlainStart):
         )
         self.state = DLedgerState()
         self.divided = -1
-        self._before_cut: dict[QueueKey, int] = {}
+        self._before_cut: dict[QueueName, int] = {}
         self._early_end = 0
 
     def _reader_of_entries(self, parser: ParserSettings, scanned: Scanned) -> LogReader:
@@ -547,7 +547,7 @@ class DLedgerStart(PlainStart):
                     self.lost.queues[key] += 1
                     self._uncount_cut(key, offset)
 
-    def _uncount_cut(self, key: QueueKey, offset: int) -> None:
+    def _uncount_cut(self, key: QueueName, offset: int) -> None:
         """Do not count a lost message among the units that are cut, too."""
         if offset >= self.queues.find(*key).ends[1] and self.units_cut.get(key):
             self.units_cut[key] -= 1

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from rmqstore.brokers.record import DEFAULT_HEAP
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
 
-QueueKey = tuple[str, int]
 LOAD_FALSE = 253  # BrokerStartup: System.exit(-3)
 PROCESS_EXIT = 255  # System.exit(-1)
 Json = bool | int | str | list["Json"] | dict[str, "Json"] | None
@@ -81,31 +81,31 @@ class StartForecast:
     max_offset: int | None = None
     files_deleted: tuple[str, ...] = ()
     other_files_deleted: tuple[str, ...] = ()
-    queue_ends: Mapping[QueueKey, tuple[int, int]] = field(default_factory=dict)
+    queue_ends: Mapping[QueueName, tuple[int, int]] = field(default_factory=dict)
     redispatched: Mapping[str, int] = field(default_factory=dict)
     """Units that the start adds to consume queues, by topic."""
     messages_lost: int = 0
     """Good records of the log at or after the stop, without `outside_dledger`."""
-    lost_by_queue: Mapping[QueueKey, int] = field(default_factory=dict)
+    lost_by_queue: Mapping[QueueName, int] = field(default_factory=dict)
     """The same by queue, if every record was read (`StartOptions.thorough`)."""
     stale_accepted: int = 0
     """Records accepted although their PHYSICALOFFSET is another place: messages of an older file generation return."""
     stale_tail: int = 0
     """Good records left as bytes after the new end: they return if a new record ends where one of them starts."""
-    ghost_units: Mapping[QueueKey, int] = field(default_factory=dict)
+    ghost_units: Mapping[QueueName, int] = field(default_factory=dict)
     """Valid units left after a queue's end: the start after the next one counts them as part of the queue."""
-    shifted_units: Mapping[QueueKey, int] = field(default_factory=dict)
+    shifted_units: Mapping[QueueName, int] = field(default_factory=dict)
     """Units appended at a position other than their queue offset ("[BUG]logic queue order maybe wrong")."""
-    units_put: Mapping[QueueKey, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    units_put: Mapping[QueueName, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Per simple queue, half-open intervals of unit numbers that the start writes for messages."""
-    units_cut: Mapping[QueueKey, int] = field(default_factory=dict)
+    units_cut: Mapping[QueueName, int] = field(default_factory=dict)
     """Units cut from the queues' ends although their messages stay in the log: consumers never get these messages."""
     consume_queues_simulated: bool = True
     reads_rows_beside: bool = False
     """Queues are written to files and to RocksDB, and consumers are served from RocksDB."""
     not_dispatched: tuple[int, int] | None = None
     """Queues that are read from RocksDB only: the range [start, stop) of the log that has no rows and gets none."""
-    unreadable_rows: Mapping[QueueKey, int] = field(default_factory=dict)
+    unreadable_rows: Mapping[QueueName, int] = field(default_factory=dict)
     """Messages per queue whose RocksDB rows cannot be read: at most this many are not delivered."""
     depends_on_commits: int | None = None
     """Offset in a damaged DLedger log after which the broker may skip more messages than forecast, depending on when
@@ -187,7 +187,7 @@ class StartForecast:
     def to_json(self) -> dict[str, Json]:
         """Return the forecast as JSON values, with queues named TOPIC/ID."""
 
-        def by_queue(table: Mapping[QueueKey, int]) -> dict[str, Json]:
+        def by_queue(table: Mapping[QueueName, int]) -> dict[str, Json]:
             return {f"{topic}/{queue_id}": n for (topic, queue_id), n in sorted(table.items())}
 
         return {

@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqstore.brokers.dispatch import DispatchCondition, DispatchSettings, Queues
-from rmqstore.brokers.forecast import (
-    LOAD_FALSE,
-    PROCESS_EXIT,
-    QueueKey,
-    StartFails,
-    StartForecast,
-    StartOptions,
-    StartRefused,
-)
+from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions, StartRefused
 from rmqstore.brokers.load import (
     HIDDEN,
     QueueStores,
@@ -42,6 +34,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
@@ -101,7 +94,7 @@ class PlainStart:
         self.rocksdb = with_rocksdb and rules.rocksdb_queues
         self.kinds = QueueStores(self.rocksdb, self._writes_both())
         self.rows: RocksDBAtStart | None = None
-        self.unreadable_rows: Mapping[QueueKey, int] | None = None
+        self.unreadable_rows: Mapping[QueueName, int] | None = None
         self.rocksdb_end: int | None = None
         self.message_rows: tuple[int, ...] = ()
         self.dispatch_from = 0
@@ -111,7 +104,7 @@ class PlainStart:
         self.walk: Walk | None = None
         self.started_at: str | None = None
         self.lost = DroppedRecords()
-        self.units_cut: dict[tuple[str, int], int] = {}
+        self.units_cut: dict[QueueName, int] = {}
         self.not_dispatched: tuple[int, int] | None = None
 
     @property

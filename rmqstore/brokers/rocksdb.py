@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.brokers.dispatch import Queues
-from rmqstore.brokers.forecast import QueueKey
 from rmqstore.brokers.mapped_files import Obstacle
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import CONFIG_DATABASES, tables_in
@@ -26,6 +25,7 @@ from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
 from rmqstore.files.rocksdb.rows import last_offset, table_rows
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import is_lmq
 from rmqstore.texts import Text
 
@@ -40,9 +40,9 @@ class RocksDBAtStart:
 
     refusal: str = ""
     dispatched: int | None = None
-    unreadable: dict[QueueKey, int] = field(default_factory=dict)
+    unreadable: dict[QueueName, int] = field(default_factory=dict)
     """Messages per queue whose rows are unreadable."""
-    last: dict[QueueKey, Bound] = field(default_factory=dict)
+    last: dict[QueueName, Bound] = field(default_factory=dict)
     """The last row of each queue."""
 
 
@@ -142,9 +142,9 @@ def _by_names(files: Files, directory: Path) -> str:
     return ""
 
 
-def _unreadable(queues: RocksDBQueues, bounds: Mapping[QueueKey, Mapping[str, Bound]]) -> dict[QueueKey, int]:
+def _unreadable(queues: RocksDBQueues, bounds: Mapping[QueueName, Mapping[str, Bound]]) -> dict[QueueName, int]:
     """Read the rows between the ends of each queue, and count those that cannot be read."""
-    out: dict[QueueKey, int] = {}
+    out: dict[QueueName, int] = {}
     for name, ends in bounds.items():
         if "max" not in ends:
             continue
@@ -158,13 +158,13 @@ def _unreadable(queues: RocksDBQueues, bounds: Mapping[QueueKey, Mapping[str, Bo
     return out
 
 
-Rows = Mapping[QueueKey, Bound]
+Rows = Mapping[QueueName, Bound]
 """The last row of each queue."""
 
 
 def queue_that_differs(
     queues: Queues, rows: Rows, config: BrokerConfig, *, begin: int, end: int, light_in_rocksdb: bool
-) -> QueueKey | None:
+) -> QueueName | None:
     """Return the first queue whose ends differ, if the broker then does not start; None if it starts.
 
     Only a broker that reads one kind and assigns offsets with the other refuses: queues of the other kind that are

@@ -6,13 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
-from rmqstore.brokers.forecast import QueueKey, StartForecast, StartOptions
+from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import RecoveredFiles
 from rmqstore.brokers.rules import BrokerRules, rules_for, writer_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
@@ -26,7 +27,7 @@ def simulate_start(
     settings: Mapping[str, str] | None = None,
     options: StartOptions | None = None,
     units: KnownUnits | None = None,
-    unreadable_rows: Mapping[QueueKey, int] | None = None,
+    unreadable_rows: Mapping[QueueName, int] | None = None,
 ) -> StartForecast:
     """Predict what RocketMQ `version` does to the store at its next start.
 
@@ -57,7 +58,7 @@ class Starts:
         settings: Mapping[str, str] | None = None,
         options: StartOptions | None = None,
         units: KnownUnits | None = None,
-        unreadable_rows: Mapping[QueueKey, int] | None = None,
+        unreadable_rows: Mapping[QueueName, int] | None = None,
     ) -> None:
         self._store, self._tiling = store, tiling
         self._config = store.config.changed(settings or {})

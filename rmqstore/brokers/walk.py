@@ -22,7 +22,7 @@ from itertools import chain
 import numpy as np
 
 from rmqstore.brokers.dispatch import DispatchCondition, Queues, needs_exact_parser
-from rmqstore.brokers.forecast import DispatchThrows, QueueKey, StartFails
+from rmqstore.brokers.forecast import DispatchThrows, StartFails
 from rmqstore.brokers.log_files import FileBytes, LogFiles
 from rmqstore.brokers.mapped_files import SimulatedFile
 from rmqstore.brokers.record import Checked
@@ -30,6 +30,7 @@ from rmqstore.brokers.rules import AbnormalStart, BrokerRules, NormalStart
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import StoreCheckpoint
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import (
     BLANK,
@@ -132,7 +133,7 @@ class DroppedRecords:
     """Good records at or after a position: those that a broker drops if it stops there."""
 
     messages: int = 0
-    queues: Counter[QueueKey] = field(default_factory=Counter)
+    queues: Counter[QueueName] = field(default_factory=Counter)
     """Those of them whose queues are known: all, unless the log was not read again."""
     in_kept_file: int = 0
     """Those of them whose bytes stay, in the file that contains the position."""

@@ -30,6 +30,7 @@ from rmqstore.files.mapped_file_queue import (
 )
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import (
     HEAD,
     MAGIC_V1_U32,
@@ -479,7 +480,7 @@ def count_fitting(store: Store, file: MappedFile, body_offset: int, most: int = 
     Errors: CannotRead for queues in a RocksDB that cannot be read.
     """
     queue_of = _queue_reader(store)
-    queues: dict[tuple[str, int], MappedFileQueue | RocksDBQueue] = {}
+    queues: dict[QueueName, MappedFileQueue | RocksDBQueue] = {}
     seen = fit = 0
     for message in _messages(file, body_offset):
         name = (message.topic_text, message.queue_id)

@@ -55,6 +55,7 @@ from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, Message
 from rmqstore.formats.properties import parse_properties
@@ -231,7 +232,7 @@ def _timer_log_offsets(store: Store) -> I64:
 def _delivered(store: Store, logs: Logs, timed: Sequence[_Timed]) -> set[TimerRow]:
     """Return the rows whose messages are in their real queues."""
     done: set[TimerRow] = set()
-    queues: dict[tuple[str, int], dict[str, TimerRow]] = {}
+    queues: dict[QueueName, dict[str, TimerRow]] = {}
     for one in timed:
         queues.setdefault((one.topic, one.queue_id), {})[one.row.unique_id] = one.row
     for (topic, queue_id), wanted in queues.items():

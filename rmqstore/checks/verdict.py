@@ -36,6 +36,7 @@ from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of, topics_wi
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import DOUBLE_WRITE, SEPARATE
 from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.formats.consumequeue import split_queue_label, topic_of
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, MAGIC_V2, STORE_HOST_V6
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
@@ -213,10 +214,9 @@ def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list
 
 def _leaves_light_queues(report: Report, forecast: StartForecast) -> bool:
     """Whether light queues would end earlier: this version reads them from files, and writes them with enableLmq."""
-    labels = ((label.rpartition("/"), state.max) for label, state in report.queues.items())
     return any(
-        is_lmq(topic) and forecast.queue_ends.get((topic, int(number)), (0, 0))[1] < end
-        for (topic, _, number), end in labels
+        is_lmq(topic_of(label)) and forecast.queue_ends.get(split_queue_label(label), (0, 0))[1] < state.max
+        for label, state in report.queues.items()
     )
 
 
@@ -412,9 +412,8 @@ def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Co
     states = {label: state for label, state in verified.report.queues.items() if label not in deleted}
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
         return left_unreadable(forecast, parts, states, verified.logs.misfiled)
-    names = [(topic, int(number)) for topic, _, number in (label.rpartition("/") for label in states)]
-    light = [name for name in names if store.reads_rows(name[0])]
-    in_files = {label: state for label, state in states.items() if not store.reads_rows(label.rpartition("/")[0])}
+    light = [name for name in map(split_queue_label, states) if store.reads_rows(name[0])]
+    in_files = {label: state for label, state in states.items() if not store.reads_rows(topic_of(label))}
     left = left_unreadable(forecast, parts, in_files, verified.logs.misfiled)
     if store.commitlog is not None:
         more = left_in_light_queues(forecast, parts, light, store.commitlog, verified.dispatched_rows)
@@ -443,7 +442,7 @@ def _at_missing_rows(store: Store, verified: Verified, forecast: StartForecast, 
 
 def _deleted_words(deleted: Mapping[str, int]) -> str:
     """Return the end of the verdict about messages of deleted topics, by queue."""
-    topics = sorted({label.rpartition("/")[0] for label in deleted})
+    topics = sorted(set(map(topic_of, deleted)))
     whose = (
         Text("the deleted topic {topics}", topics=topics[0])
         if len(topics) == 1

@@ -10,6 +10,7 @@ from rmqstore.checks.beside.config import ConfigFacts
 from rmqstore.checks.log.commitlog import KnownParts, LogResult, UnitKeeper
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems.report import Finding, Report
+from rmqstore.formats.consumequeue import QueueName
 
 if TYPE_CHECKING:
     from rmqstore.checks.beside.pop import ReviveFacts
@@ -83,7 +84,7 @@ class Verified:
     """Messages in kvStore/ that POP consumers received, and did not acknowledge."""
     misplaced: Misplaced | None = None
     units: UnitKeeper | None = None
-    unreadable_rows: Mapping[tuple[str, int], int] | None = None
+    unreadable_rows: Mapping[QueueName, int] | None = None
     """Number of messages per queue whose rows in RocksDB cannot be read; None if the rows were not checked."""
     damaged_rows: bool = False
     """Whether the RocksDB of the consume queues cannot be opened, or not be read completely."""

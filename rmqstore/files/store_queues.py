@@ -29,7 +29,7 @@ from typing import NamedTuple
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, EXT_FILE_SIZE, BrokerConfig
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, file_name_to_offset, infer_file_size
-from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, round_file_size
+from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, QueueName, round_file_size
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq
 
 ROCKSDB = "defaultRocksDB"
@@ -281,7 +281,7 @@ class StoreQueues:
             for queue_id, path in sorted(ids):
                 yield topic.path.name, queue_id, path
 
-    def names_in_files(self, *kinds: QueueKind) -> set[tuple[str, int]]:
+    def names_in_files(self, *kinds: QueueKind) -> set[QueueName]:
         """Return topic and id of every queue directory of the given kinds (default: simple and batch)."""
         kinds = kinds or (QueueKind.SIMPLE, QueueKind.BATCH)
         return {(topic, queue_id) for kind in kinds for topic, queue_id, _ in self.queue_directories(kind)}

@@ -1,4 +1,4 @@
-"""Consume queue units: the 20-byte unit, the 46-byte batch unit (BatchCQ, SparseCQ) and the extension unit.
+"""Consume queues: their names, the 20-byte unit, the 46-byte batch unit (BatchCQ, SparseCQ), the extension unit.
 
 Source: ConsumeQueue#putMessagePositionInfo, #fillPreBlank; BatchConsumeQueue; SparseConsumeQueue; ConsumeQueueExt
 (RocketMQ 4.3 to 5.4.0).
@@ -64,6 +64,26 @@ PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
 SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
 
 EXT_MAX_ADDRESS = -(1 << 31) - 1
+
+QueueName = tuple[str, int]
+"""A consume queue: topic, queue id."""
+
+
+def parse_queue_label(text: str) -> QueueName | None:
+    """Parse `TOPIC/ID`; None for any other text. An id has digits only."""
+    topic, slash, queue_id = text.rpartition("/")
+    return (topic, int(queue_id)) if slash and topic and queue_id.isdecimal() else None
+
+
+def split_queue_label(label: str) -> QueueName:
+    """Split the `TOPIC/ID` of a queue; the id is negative if a damaged record has one. Errors: ValueError."""
+    topic, _, queue_id = label.rpartition("/")
+    return topic, int(queue_id)
+
+
+def topic_of(label: str) -> str:
+    """Return TOPIC of `TOPIC/ID`; "" for a text without a slash."""
+    return label.rpartition("/")[0]
 
 
 @overload

@@ -13,6 +13,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import StoreKind
+from rmqstore.formats.consumequeue import QueueName, parse_queue_label
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import (
     LogUnits,
@@ -25,7 +26,6 @@ from rmqstore.repair.rebuild.index import IndexRebuild
 from rmqstore.repair.rebuild.rocksdb import refuse_rows, tell_left
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.unrepaired import note_contradicted
-from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text
 
 _QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
@@ -87,7 +87,7 @@ def plan_rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) ->
         tell_left(draft, touches_log=log.written)
 
 
-def _choices(case: Recovery, wanted: frozenset[Name] | None = None) -> RebuildChoices:
+def _choices(case: Recovery, wanted: frozenset[QueueName] | None = None) -> RebuildChoices:
     rewrite = codes.CQ_WRONG_TAG in case.options.only
     return RebuildChoices(wanted, allow_gaps=case.options.allow_shift, limit=case.limit, rewrite_codes=rewrite)
 
@@ -106,7 +106,7 @@ def _rows_are_due(case: Recovery, log: LogAfter) -> bool:
     return wrong or case.verified.damaged_rows
 
 
-def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
+def _queues_due(case: Recovery, log: LogAfter) -> frozenset[QueueName] | None:
     """Return queues with findings, and if anything is repaired, all that lack a unit; None: all queues.
 
     With a new DLedger checkpoint, messages without a unit may count as committed: no start dispatches these.
@@ -124,7 +124,7 @@ def _queues_due(case: Recovery, log: LogAfter) -> frozenset[Name] | None:
     return due
 
 
-def _queues_with_findings(case: Recovery) -> frozenset[Name] | None:
+def _queues_with_findings(case: Recovery) -> frozenset[QueueName] | None:
     """Return the queues with findings about their units or files; None (all) if not all findings are listed."""
 
     def counts(problem: Problem) -> bool:
@@ -135,7 +135,7 @@ def _queues_with_findings(case: Recovery) -> frozenset[Name] | None:
     if total > sum(counts(f.problem) for f in listed) or codes.CQ_FOREIGN in case.counts:
         return None
     labels = (f.queue for f in listed if counts(f.problem) or f.problem.spoils_files)
-    return frozenset(name for label in labels if (name := parse_label(label)) is not None)
+    return frozenset(name for label in labels if (name := parse_queue_label(label)) is not None)
 
 
 def _start_leaves_gaps(case: Recovery) -> bool:
@@ -171,7 +171,7 @@ def _has_problems_in_rows(case: Recovery) -> bool:
     if codes.CQ_TWO_ROCKSDB in case.wanted:
         return True
     found = (f for f in case.verified.report.findings.listed if f.problem.of_queues and case.options.wants(f.code))
-    names = (name for finding in found if (name := parse_label(finding.queue)) is not None)
+    names = (name for finding in found if (name := parse_queue_label(finding.queue)) is not None)
     return case.store.light_in_rocksdb and any(case.store.reads_rows(topic) for topic, _ in names)
 
 
@@ -190,7 +190,7 @@ def _removes_abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> bool:
     return log.written or any(step.path.split("/")[0] in _TREES for step in draft.steps)
 
 
-def _lags(case: Recovery, rebuilt: frozenset[Name] | None) -> bool:
+def _lags(case: Recovery, rebuilt: frozenset[QueueName] | None) -> bool:
     """Return whether messages would get no unit after a normal start in DLedger mode.
 
     Such a start dispatches from the committed position on. `rebuilt`: the queues that the plan rebuilds, None for all.

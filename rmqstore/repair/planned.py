@@ -30,6 +30,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions, examine
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.plan.content import Content, Equivalent, Parts, Zeros
 from rmqstore.repair.plan.outcome import Outcome, measured
@@ -480,7 +481,7 @@ class _Beside:
 
     def __init__(self, first: FirstParts, overlay: Overlay, after: PassOptions) -> None:
         self._first, self._overlay, self._after = first, overlay, after
-        self._changed: dict[tuple[str, int], bool] = {}
+        self._changed: dict[QueueName, bool] = {}
         self._readers: dict[int, tuple[WatchedReads, WatchedReads]] = {}
 
     def is_same(self, known: BesideSplit, body_offset: int) -> bool:

@@ -11,6 +11,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
+from rmqstore.formats.consumequeue import QueueName, parse_queue_label
 from rmqstore.repair.beside.checkpoint import KeptEnd, fit_checkpoint
 from rmqstore.repair.beside.dledger import IndexPlan
 from rmqstore.repair.plan.content import Literal
@@ -26,7 +27,6 @@ from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.solve import reach
 from rmqstore.repair.store_guard import data_roots, refuse_overlap, refuse_whole
 from rmqstore.repair.unrepaired import note_contradicted, unrebuilt_problems
-from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plan_rebuild(
     *,
     topics: frozenset[str] = frozenset(),
     queue_ids: frozenset[int] = frozenset(),
-    queues: frozenset[Name] = frozenset(),
+    queues: frozenset[QueueName] = frozenset(),
     storage: Storage | None = None,
 ) -> Plan:
     """Plan to rebuild a part; for `cq`, only queues of these topics, queue ids, or (topic, queue id) pairs.
@@ -145,8 +145,8 @@ def _queues(draft: PlanBuilder, verified: Verified, views: list[RepairedLog], ch
 
 
 def _chosen(
-    store: Store, verified: Verified, topics: frozenset[str], ids: frozenset[int], pairs: frozenset[Name]
-) -> frozenset[Name] | None:
+    store: Store, verified: Verified, topics: frozenset[str], ids: frozenset[int], pairs: frozenset[QueueName]
+) -> frozenset[QueueName] | None:
     """Return the queues of the log and on disk that the arguments select; None for all queues.
 
     Errors: UsageError if they select none.
@@ -154,7 +154,7 @@ def _chosen(
     if not (topics or ids or pairs):
         return None
     known = store.names_in_files().union(verified.logs.queues)
-    known.update(name for label in verified.report.queues if (name := parse_label(label)) is not None)
+    known.update(name for label in verified.report.queues if (name := parse_queue_label(label)) is not None)
     for result in verified.logs.results:
         known.update(result.batches)
     wanted = frozenset(

@@ -12,6 +12,7 @@ from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
 from rmqstore.repair.plan.steps import Rename, SetAside
@@ -19,7 +20,6 @@ from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record, last_
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.solve import reach
-from rmqstore.scan.dispatch import Name
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class LogEnds:
     ends: tuple[int, ...]
     cut: int | None = None
     drops_records: bool = False
-    queues: frozenset[Name] = frozenset()
+    queues: frozenset[QueueName] = frozenset()
     loses_end: bool = False
 
     @staticmethod
@@ -102,7 +102,7 @@ class LogAfter:
     """
 
     logs: tuple[RepairedLog, ...]
-    queues: frozenset[Name]
+    queues: frozenset[QueueName]
     cut: int | None
     ends_earlier: bool
     lost_from: int | None

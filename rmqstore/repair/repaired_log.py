@@ -20,14 +20,14 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import is_directory_name
+from rmqstore.formats.consumequeue import QueueName, is_directory_name
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Truncate
 from rmqstore.repair.planned import Overlay
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, Name, QueueNames, QueueTable
+from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, QueueNames, QueueTable
 from rmqstore.scan.properties import read_texts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run
@@ -262,9 +262,9 @@ def last_record(logs: Sequence[RepairedLog]) -> LastRecord:
 class Sink(Protocol):
     """The consumer of rows; `rows.number` is an index of `names`, which only grows."""
 
-    def rows(self, names: list[Name], rows: DispatchedRows) -> None: ...
+    def rows(self, names: list[QueueName], rows: DispatchedRows) -> None: ...
 
-    def batch(self, name: Name, row: BatchRow) -> None: ...
+    def batch(self, name: QueueName, row: BatchRow) -> None: ...
 
 
 class Redispatch:
@@ -304,7 +304,7 @@ def can_have_queues(topic: bytes, queue_id: int) -> bool:
     return queue_id >= 0 and is_sound_topic(topic) and is_directory_name(topic)
 
 
-def can_exist(name: Name) -> bool:
+def can_exist(name: QueueName) -> bool:
     """Return the same for the name of a queue."""
     return can_have_queues(name[0].encode("utf-8", "surrogatepass"), name[1])
 

@@ -15,6 +15,7 @@ from rmqstore.checks.problems.problem import OperatorTask, Problem
 from rmqstore.checks.problems.report import Finding, Report, problem_counts, tags_in_doubt
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
+from rmqstore.formats.consumequeue import split_queue_label
 from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import DAMAGED, PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
@@ -76,11 +77,11 @@ def _of_entries(message: Contradicted) -> dict[str, Json]:
 
 
 def _of_unit(finding: Finding) -> dict[str, Json]:
-    topic, _, queue_id = finding.queue.rpartition("/")
+    topic, queue_id = split_queue_label(finding.queue)
     facts = finding.facts
     return {
         "topic": topic,
-        "queue_id": int(queue_id),
+        "queue_id": queue_id,
         "queue_offset": facts["queue_offset"],
         "offset": facts["commitlog_offset"],
         "tags_code": facts["tags_code"],

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats import properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.services import batch_extent, is_service_topic, light_queues
@@ -188,16 +189,6 @@ class _Words:
         self.hashes: U64 = h ^ (h >> np.uint64(32))
 
 
-Name = tuple[str, int]
-"""A queue: topic, queue id."""
-
-
-def parse_label(label: str) -> Name | None:
-    """Parse `TOPIC/ID`, as `QueueTable.label` writes it; None for any other text."""
-    topic, slash, number = label.rpartition("/")
-    return (topic, int(number)) if slash and topic and number.isdecimal() else None
-
-
 _SCHEDULE = properties.SCHEDULE_TOPIC.encode()
 
 
@@ -237,7 +228,7 @@ class DispatchedUnits(NamedTuple):
     """The units of a chunk: rows of plain queues, those of light queues apart, and units of BatchCQ topics."""
 
     rows: list[DispatchedRows]
-    batches: list[tuple[Name, BatchRow]]
+    batches: list[tuple[QueueName, BatchRow]]
 
 
 class QueueNames:
@@ -249,7 +240,7 @@ class QueueNames:
     """
 
     def __init__(self, table: QueueTable, batch_topics: frozenset[str], is_sound: Callable[[bytes, int], bool]) -> None:
-        self.names: list[Name] = []
+        self.names: list[QueueName] = []
         self.schedule: set[int] = set()
         self.batch: set[int] = set()
         self.unsound: set[int] = set()

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from rmqstore.files.files import OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.layout import Layout
 from rmqstore.scan import native
 from rmqstore.scan.kernels import I64, leading
@@ -33,7 +34,7 @@ class KnownUnits(Protocol):
 
     complete: bool
 
-    def known_units(self) -> Iterator[tuple[tuple[str, int], I64, I64, I64]]:
+    def known_units(self) -> Iterator[tuple[QueueName, I64, I64, I64]]:
         """Yield (queue, physical offsets, sizes, queue offsets) in pieces, in log order within each queue."""
 
 
@@ -198,7 +199,7 @@ def recovery_end(queue: MappedFileQueue) -> QueueEnd:
 
 UnitArray = np.ndarray[tuple[int], np.dtype[np.void]]
 Q = TypeVar("Q")
-Rows = tuple[tuple[str, int], int, int, int]
+Rows = tuple[QueueName, int, int, int]
 """(queue, first queue offset, start row, stop row) of rows with consecutive queue offsets."""
 
 

@@ -27,6 +27,7 @@ from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.steps import Create, Discard, Overwrite
@@ -40,7 +41,7 @@ from rmqstore.repair.rebuild.consume_queues import (
 from rmqstore.repair.rebuild.unit_buffer import UnitBuffer
 from rmqstore.repair.rebuild_parts import proved_log
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span
-from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, spark_mapper, store_around
 from rmqstore.spark.sources import Gatherer, Source, dispatched_schema, spark_schema
 from rmqstore.spark.views import load
@@ -202,7 +203,7 @@ def _write(
     return list(json.loads((output / MARK).read_text("utf-8"))["queues"])
 
 
-def _on_disk(ref: StoreRef) -> set[Name]:
+def _on_disk(ref: StoreRef) -> set[QueueName]:
     store = ref.open()
     return {(t, q) for kind in (QueueKind.SIMPLE, QueueKind.BATCH) for t, q, _ in store.queue_directories(kind)}
 
@@ -258,7 +259,7 @@ def write_queues(batches: Iterator[Any], work: Mapping[str, StoreWork]) -> Itera
             yield {"store": label} | _write_queue(work[label], store, name, (rows for _, _, rows in of_queue))
 
 
-def _groups(batch: Any) -> Iterator[tuple[str, Name, Any]]:
+def _groups(batch: Any) -> Iterator[tuple[str, QueueName, Any]]:
     """Yield the label of a store, a queue, and adjacent rows of this queue."""
     import pyarrow.compute as pc
 
@@ -276,7 +277,7 @@ def _groups(batch: Any) -> Iterator[tuple[str, Name, Any]]:
         yield store, (topic, queue_id), part
 
 
-def _write_queue(work: StoreWork, store: Store, name: Name, parts: Iterable[Any]) -> dict[str, Any]:
+def _write_queue(work: StoreWork, store: Store, name: QueueName, parts: Iterable[Any]) -> dict[str, Any]:
     """Plan a queue, write its files as the plan would leave them, and return its counts.
 
     `parts`: its units in log order; a row without an offset only marks that the queue exists on disk.

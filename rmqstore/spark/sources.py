@@ -35,8 +35,9 @@ from rmqstore.files.config import batch_topics
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import QueueName, parse_queue_label
 from rmqstore.repair.repaired_log import Redispatch
-from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
@@ -119,13 +120,12 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     """
     ids, pairs = set(), set()
     for text in words(options, "queues"):
-        topic, slash, digits = text.rpartition("/")
-        if not digits.isdecimal() or (slash and not topic):
-            raise UsageError(Text("queues={text} is neither a queue id nor TOPIC/ID", text=text))
-        if slash:
-            pairs.add((topic, int(digits)))
+        if name := parse_queue_label(text):
+            pairs.add(name)
+        elif text.isdecimal():
+            ids.add(int(text))
         else:
-            ids.add(int(digits))
+            raise UsageError(Text("queues={text} is neither a queue id nor TOPIC/ID", text=text))
     return Selection(
         topics=frozenset((*words(options, "topics"), *words(options, "topic"))),
         queue_ids=frozenset(ids),
@@ -548,7 +548,7 @@ class Gatherer:
         self.schema = dispatched_schema()
         self.ready: list[Any] = []
 
-    def rows(self, names: list[Name], rows: DispatchedRows) -> None:
+    def rows(self, names: list[QueueName], rows: DispatchedRows) -> None:
         n = len(rows.number)
         if not n:
             return
@@ -567,7 +567,7 @@ class Gatherer:
         ]
         self.ready.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
-    def batch(self, name: Name, row: BatchRow) -> None:
+    def batch(self, name: QueueName, row: BatchRow) -> None:
         place = (row.base, row.offset, row.size, row.tags_code, row.store_timestamp, row.count)
         values = (self.label, _text(name[0]), name[1], *place)
         arrays = [pa.array([value], field.type) for value, field in zip(values, self.schema, strict=True)]

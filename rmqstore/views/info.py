@@ -19,6 +19,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import QueueKind, Store, unknown_entries
 from rmqstore.files.store_queues import has_database
 from rmqstore.formats import checkpoint, dledger, index, timer
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.texts import Text
 from rmqstore.views.dump.small_files import config_tables, rocksdb_config_tables
 
@@ -199,7 +200,7 @@ def _topics(store: Store, problems: list[str]) -> tuple[list[TopicInfo], int]:
     return [TopicInfo(t, tuple(q)) for t, q in sorted(queues.items())], last
 
 
-def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[tuple[str, int], QueueBounds]:
+def _rocksdb_bounds(store: Store, problems: list[str]) -> dict[QueueName, QueueBounds]:
     from rmqstore.files.rocksdb.database import CannotRead, is_readable, missing_extra
 
     if not is_readable():

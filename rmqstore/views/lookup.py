@@ -26,6 +26,7 @@ from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.bodies import messages_in
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.formats.services import batch_extent
 from rmqstore.texts import Text
@@ -260,7 +261,7 @@ def topics(store: Store) -> frozenset[str]:
     return out
 
 
-def queue_names(store: Store) -> frozenset[tuple[str, int]]:
+def queue_names(store: Store) -> frozenset[QueueName]:
     """Return topic and id of every consume queue (files, BatchCQ files or RocksDB). Errors: CannotRead."""
     names = store.names_in_files()
     if store.rocksdb_consume_queue:

@@ -20,6 +20,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, UNIQ_KEY, parse_properties
 from rmqstore.views import lookup
 from rmqstore.views.lookup import KeyIndex
@@ -210,7 +211,7 @@ class _ReviveLog:
         self.found = False
         self.is_complete = True
 
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[QueueName]:
         """Return the queues of the revive log."""
         return sorted(name for name in lookup.queue_names(self.store) if name[0].startswith(pop.REVIVE_TOPIC))
 

@@ -19,6 +19,7 @@ from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats import consumequeue, dledger, index
+from rmqstore.formats.consumequeue import split_queue_label
 from rmqstore.formats.layout import Field, Layout, arrow_type
 from rmqstore.formats.message import HEAD, Fault
 from rmqstore.messages.arrow import (
@@ -420,7 +421,7 @@ def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_un
         if not skip and piece.file.files.exists(piece.file.path):
             with piece.file.open():  # raises an error, so that an unreadable file does not seem empty
                 pass
-        topic, _, queue_id = piece.queue.rpartition("/")
+        topic, queue_id = split_queue_label(piece.queue)
         for chunk in file_chunks(piece.file, layout, start=piece.start, stop=piece.stop):
             units: Any = chunk.units
             wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
@@ -428,7 +429,7 @@ def _unit_batches(pieces: Iterable[Piece], layout: Layout, schema: Any, batch_un
                 wanted &= ~consumequeue.is_pre_blank(units["commitlog_offset"], units["size"])
             rows = np.flatnonzero(wanted)
             if len(rows):
-                named = {"store": piece.store, "topic": topic, "queue_id": int(queue_id)}
+                named = {"store": piece.store, "topic": topic, "queue_id": queue_id}
                 numbers = {"queue_offset": chunk.number + rows, **fields_of(units[rows], layout)}
                 yield _batch_of(schema, named | numbers)
 

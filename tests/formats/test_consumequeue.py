@@ -152,3 +152,28 @@ def test_a_topic_is_a_directory_name_where_a_broker_can_create_it(topic: bytes, 
     assert cq.is_directory_name(topic) is possible
     if possible:
         (Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + topic))).mkdir()
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Orders/3", ("Orders", 3)),
+        ("%LMQ%home/sensor/0", ("%LMQ%home/sensor", 0)),
+        ("Orders/-1", None),
+        ("Orders/²", None),
+        ("Orders/", None),
+        ("/3", None),
+        ("3", None),
+        ("commitlog", None),
+        ("", None),
+    ],
+)
+def test_only_topic_and_id_name_a_queue(text: str, name: cq.QueueName | None) -> None:
+    assert cq.parse_queue_label(text) == name
+
+
+def test_the_label_of_a_queue_is_split_even_with_a_negative_id() -> None:
+    assert cq.split_queue_label("%LMQ%home/sensor/-1") == ("%LMQ%home/sensor", -1)
+    with pytest.raises(ValueError, match="commitlog"):
+        cq.split_queue_label("commitlog")
+    assert (cq.topic_of("%LMQ%home/sensor/-1"), cq.topic_of("commitlog")) == ("%LMQ%home/sensor", "")

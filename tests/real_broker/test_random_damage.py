@@ -27,7 +27,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.brokers.forecast import QueueKey, StartOptions
+from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.problems import codes
 from rmqstore.files.broker_config import BrokerConfig
@@ -35,6 +35,7 @@ from rmqstore.files.config import only_in_backup
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import is_lmq
 from tests import damage
 from tests.command import run, run_json
@@ -412,7 +413,7 @@ def _dropped(name: str, one: Round) -> set[Place]:
     with _abort(one.store, present=one.cell[1]):
         opened = open_store(one.store, BrokerConfig(dict(meta(name).oracle_args)))
         forecast = simulate_start(opened, version=one.cell[0], options=StartOptions(heap=HEAP))
-    cut: Counter[QueueKey] = Counter()
+    cut: Counter[QueueName] = Counter()
     out = set()
     for queue, offset in countable(name, one.store):
         topic, _, queue_id = queue.rpartition("/")

@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_message
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan import Loss, Plan
@@ -165,7 +166,7 @@ class Salvaged:
         return self.plan.loss.more["groups_that_will_see_them"]
 
     @property
-    def rebuild_queues(self) -> frozenset[tuple[str, int]]:
+    def rebuild_queues(self) -> frozenset[QueueName]:
         return frozenset(self.work.steps.rebuild)
 
     @property

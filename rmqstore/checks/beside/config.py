@@ -58,6 +58,7 @@ from rmqstore.formats.configuration import (
     object_of,
     parse_config_text,
 )
+from rmqstore.formats.consumequeue import split_queue_label, topic_of
 from rmqstore.formats.properties import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq, is_system_topic
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
@@ -369,7 +370,7 @@ def _check_known_topics(states: Mapping[str, QueueState], known: Collection[str]
     """
     messages: dict[str, int] = {}
     for label, state in states.items():
-        topic = label.rpartition("/")[0]
+        topic = topic_of(label)
         if topic not in known and state.max > state.min:
             messages[topic] = messages.get(topic, 0) + state.max - state.min
     if unknown := _own(sorted(messages)):
@@ -394,7 +395,7 @@ def _names(store: Store) -> set[str]:
 
 
 def _topics(queues: Iterable[str]) -> list[str]:
-    return sorted({name.rpartition("/")[0] for name in queues})
+    return sorted(set(map(topic_of, queues)))
 
 
 def _own(topics: Iterable[str]) -> list[str]:
@@ -443,10 +444,10 @@ def check_delay_offsets(
 
 def _level_ranges(queue_range: QueueRange, queues: Iterable[str]) -> Iterator[tuple[int, int, int]]:
     """Yield queue id, minimum and maximum queue offset of the delay levels among the named queues."""
-    for topic, _, number in (name.rpartition("/") for name in queues):
-        known = queue_range(topic, int(number)) if topic == SCHEDULE_TOPIC else None
+    for topic, queue_id in map(split_queue_label, queues):
+        known = queue_range(topic, queue_id) if topic == SCHEDULE_TOPIC else None
         if known is not None:
-            yield int(number), *known
+            yield queue_id, *known
 
 
 def _check_levels(

@@ -25,7 +25,7 @@ from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
 from rmqstore.formats import pop
-from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.consumequeue import UNIT, QueueName, split_queue_label
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.pop import KV_DIRECTORY
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_OUT_MS, TIMER_TOPIC, parse_properties, tags_code
@@ -49,7 +49,7 @@ def check_pop_rows(store: Store, report: Report, queue_range: QueueRange | None)
             )
         )
         return 0
-    beyond: Counter[tuple[str, int]] = Counter()
+    beyond: Counter[QueueName] = Counter()
     other = count = 0
     try:
         for _, _, row in pop_rows(store):
@@ -93,7 +93,7 @@ class _Received:
 
     offsets: dict[pop.PopKey, set[int]] = field(default_factory=dict)
     acknowledged: dict[pop.PopKey, set[int]] = field(default_factory=dict)
-    beyond: dict[tuple[str, int], _Beyond] = field(default_factory=dict)
+    beyond: dict[QueueName, _Beyond] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ def check_revive_log(
     received, in_timer = _Received(), 0
     try:
         for label in [*revive, f"{TIMER_TOPIC}/0"]:
-            topic, _, number = label.rpartition("/")
+            topic, queue_id = split_queue_label(label)
             state = states.get(label)
             if state is None:
                 continue
-            low = max(state.min, state.max - _NEWEST, processed.get((topic, int(number)), -1) + 1)
-            for known, body in _messages(store, topic, int(number), range(low, state.max)):
+            low = max(state.min, state.max - _NEWEST, processed.get((topic, queue_id), -1) + 1)
+            for known, body in _messages(store, topic, queue_id, range(low, state.max)):
                 if topic == TIMER_TOPIC:
                     if (parse_long(known.get(TIMER_OUT_MS, "")) or 0) <= latest:
                         continue

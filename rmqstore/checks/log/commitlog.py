@@ -23,6 +23,7 @@ from rmqstore.checks.log.stored_units import forget_units
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Reused
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import Fault, NewerRecords
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.records import scan_file
@@ -77,7 +78,7 @@ class LogResult(LogContents):
     tiling: Tiling
     body_offset: int
     index: IndexTally = field(default_factory=IndexTally)
-    batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    batches: dict[QueueName, list[BatchRow]] = field(default_factory=dict)
     inner: set[str] = field(default_factory=set)  # topics that have a BatchCQ according to their messages only
     damaged_time: int = -1  # greatest store time of framed but damaged records
     stale_from: int | None = None
@@ -365,11 +366,11 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
             known.judge(result.witness(name, unit_at), all_of_it=False)
 
 
-def join_queues(results: list[LogResult]) -> dict[tuple[str, int], QueuePart]:
+def join_queues(results: list[LogResult]) -> dict[QueueName, QueuePart]:
     """Join the queues of several logs in address order: queue offsets continue from the legacy log to DLedger."""
     if len(results) == 1:
         return results[0].queues
-    out: dict[tuple[str, int], QueuePart] = {}
+    out: dict[QueueName, QueuePart] = {}
     for result in results:
         for name, part in result.queues.items():
             if name in out:

@@ -14,6 +14,7 @@ from rmqstore.checks.log.record_findings import code_of, topics_text, transactio
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.formats.properties import is_lite
 from rmqstore.scan.tiling import Kind, Run
@@ -177,7 +178,7 @@ def check_queue_offsets(findings: Findings, logs: Logs) -> None:
 
 
 class _QueueOffsets:
-    def __init__(self, name: tuple[str, int], findings: Findings, logs: Logs) -> None:
+    def __init__(self, name: QueueName, findings: Findings, logs: Logs) -> None:
         self.name = name
         self.findings = findings
         self.logs = logs

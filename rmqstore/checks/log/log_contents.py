@@ -15,6 +15,7 @@ from rmqstore.checks.log.record_findings import ControlTally
 from rmqstore.checks.log.stored_units import WatchedReads
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats import dledger
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 
@@ -170,9 +171,9 @@ class LogContents:
     back_from: int | None = None
     back_max: int = -1
     entries: EntryTally = field(default_factory=EntryTally)
-    queues: dict[tuple[str, int], QueuePart] = field(default_factory=dict)
+    queues: dict[QueueName, QueuePart] = field(default_factory=dict)
     fillers: list[int] = field(default_factory=list)
-    withheld: dict[tuple[str, int], int] = field(default_factory=dict)
+    withheld: dict[QueueName, int] = field(default_factory=dict)
     controls: ControlTally = field(default_factory=ControlTally)
 
     def add_times(self, columns: Columns, sound: I64 | slice) -> None:

@@ -33,6 +33,7 @@ from rmqstore.checks.log.stored_units import BesideSplit, UnitFiles, WatchedRead
 from rmqstore.checks.problems.report import Fact, Findings
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import INNER_BATCH, Fault
 from rmqstore.formats.properties import DelayLevels, inner_batch
 from rmqstore.formats.services import is_sound_topic
@@ -91,7 +92,7 @@ class LogPart(LogContents):
     runs: list[Run] = field(default_factory=list)
     damaged_time: int = -1  # greatest store time of framed but damaged records
     index: IndexTally = field(default_factory=IndexTally)
-    batches: dict[tuple[str, int], list[BatchRow]] = field(default_factory=dict)
+    batches: dict[QueueName, list[BatchRow]] = field(default_factory=dict)
     inner: set[str] = field(default_factory=set)  # topics with inner batches, treated as SimpleCQ in this pass
     units: list[UnitRows] = field(default_factory=list)
     units_complete: bool = True

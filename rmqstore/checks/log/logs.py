@@ -18,6 +18,7 @@ from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
@@ -27,8 +28,6 @@ _LEAST = 10  # units that fit nothing, before all queues count as foreign
 NO_RECORD = Text("no record starts there")
 IN_A_BLANK = Text("the file ends there with a BLANK")
 ANOTHER_RECORD = Text("another record starts there")
-Name = tuple[str, int]
-"""A queue: topic, queue id."""
 
 
 class UnownedUnit(NamedTuple):
@@ -79,22 +78,22 @@ class Pointing:
     nowhere: Counter[int] = field(default_factory=Counter)
     lost: dict[int, Counter[str]] = field(default_factory=dict)
     held: list[Held] = field(default_factory=list)
-    moved: dict[Name, Name | None] = field(default_factory=dict)
-    homes: dict[Name, Name] = field(default_factory=dict)
+    moved: dict[QueueName, QueueName | None] = field(default_factory=dict)
+    homes: dict[QueueName, QueueName] = field(default_factory=dict)
 
-    def move(self, directory: Name, owner: Name | None) -> None:
+    def move(self, directory: QueueName, owner: QueueName | None) -> None:
         """Note that a directory has the units of another queue; None if they prove nothing about it."""
         self.moved[directory] = owner
         if owner is not None:
             self.homes.setdefault(owner, directory)
 
-    def queue_in(self, directory: Name) -> Name | None:
+    def queue_in(self, directory: QueueName) -> QueueName | None:
         """Return the queue whose units a directory, named by topic and queue id, has; None if they prove nothing."""
         if directory in self.moved:
             return self.moved[directory]
         return None if directory in self.homes else directory
 
-    def directory_of(self, queue: Name) -> Name | None:
+    def directory_of(self, queue: QueueName) -> QueueName | None:
         """Return the directory, named by topic and queue id, with the units of a queue; None if there is none."""
         return self.homes.get(queue, None if queue in self.moved else queue)
 
@@ -158,7 +157,7 @@ class Logs:
     lag_is_normal: bool = False
     committed: int | None = None
     grows: bool = False
-    queues: dict[Name, QueuePart] = field(default_factory=dict)
+    queues: dict[QueueName, QueuePart] = field(default_factory=dict)
     misfiled: Misfiled = field(default_factory=Misfiled)
     pointing: Pointing = field(default_factory=Pointing)
     foreign_from: int | None = None

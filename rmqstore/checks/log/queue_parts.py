@@ -18,7 +18,7 @@ from rmqstore.checks.log.stored_units import UnitFiles, WatchedReads
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
 from rmqstore.scan.dispatch import DispatchedRows
@@ -401,13 +401,13 @@ class QueueComparison:
         self.trusts = trusts
         self.levels = levels
         self.kept: list[UnitRows] = []
-        self.parts: dict[tuple[str, int], QueuePart] = {}
+        self.parts: dict[QueueName, QueuePart] = {}
         self.findings: list[Finding] = []
-        self._names: list[tuple[str, int]] = []
+        self._names: list[QueueName] = []
         self._rows: list[tuple[I64, ...]] = []
         self._count = 0
 
-    def add(self, names: list[tuple[str, int]], rows: DispatchedRows) -> None:
+    def add(self, names: list[QueueName], rows: DispatchedRows) -> None:
         """Add the rows of one chunk; `rows.number` indexes `names`, which only grows from call to call."""
         self._names = names
         self._rows.append(rows[:_TIME])  # a kept column costs page faults
@@ -449,7 +449,7 @@ class _UnitComparison:
     """Compares messages of one queue with its units."""
 
     stored: StoredUnits
-    name: tuple[str, int]
+    name: QueueName
     part: QueuePart
     levels: DelayLevels
     findings: list[Finding]

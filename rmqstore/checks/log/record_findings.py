@@ -34,6 +34,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import LZ4_MAGIC, TYPE_SHIFT, ZSTD_MAGIC, Compression, compression_words, proved_sys_flag
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import (
     COMPRESSED,
     COMPRESSION_TYPE_MASK,
@@ -177,7 +178,7 @@ def transaction_facts(flag: int) -> dict[str, Fact]:
     return {"sys_flag": f"0x{flag:X}", "says": says}
 
 
-def withheld(columns: Columns, number: I64, queues: QueueNames) -> dict[tuple[str, int], int]:
+def withheld(columns: Columns, number: I64, queues: QueueNames) -> dict[QueueName, int]:
     """Return the first record of each queue with queue offset 0 whose transaction bits keep it out of the queue.
 
     `number`: each record's queue.

@@ -20,7 +20,7 @@ from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import consumequeue
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.layout import Layout
 from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
@@ -81,8 +81,8 @@ class UnitFiles:
 
     def __init__(self, store: Store, *, ahead: bool = False) -> None:
         self.store = store
-        self._ahead: dict[tuple[str, int], tuple[int, bytes]] | None = {} if ahead else None
-        self._kept: dict[tuple[str, int], MappedFileQueue] = {}
+        self._ahead: dict[QueueName, tuple[int, bytes]] | None = {} if ahead else None
+        self._kept: dict[QueueName, MappedFileQueue] = {}
 
     @cached_property
     def _rows(self) -> RocksDBQueues | None:

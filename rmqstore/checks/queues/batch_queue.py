@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rmqstore.checks.log.logs import Logs, Name
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
-from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE
+from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, QueueName
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text
 
 
-def batches_of(logs: Logs) -> dict[Name, list[BatchRow]]:
+def batches_of(logs: Logs) -> dict[QueueName, list[BatchRow]]:
     """Return the messages and inner batches of every batch queue, in the order of the log."""
-    batches: dict[Name, list[BatchRow]] = {}
+    batches: dict[QueueName, list[BatchRow]] = {}
     for result in logs.results:
         for name, rows in result.batches.items():
             batches.setdefault(name, []).extend(rows)
@@ -30,7 +30,7 @@ def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str
     """Check all batch consume queues against the batches in the log, and return their states."""
     batches = batches_of(logs)
     states: dict[str, QueueState] = {}
-    seen: set[Name] = set()
+    seen: set[QueueName] = set()
     for files in store.consume_queues(QueueKind.BATCH):
         name = (files.topic, files.queue_id)
         seen.add(name)

@@ -22,7 +22,6 @@ from rmqstore.checks.log.logs import (
     NO_RECORD,
     Held,
     Logs,
-    Name,
     UnownedUnit,
     are_of_another_queue,
     row_facts,
@@ -35,7 +34,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.message import TRANSACTION_COMMIT
 from rmqstore.formats.services import is_sound_topic, one_bit_apart
 from rmqstore.scan.kernels import I64, Bool, consecutive, leading
@@ -433,7 +432,7 @@ def check_consume_queues(
     logs: Logs,
     findings: Findings,
     checks: Iterable[QueueCheck] | None = None,
-    without: Collection[Name] = (),
+    without: Collection[QueueName] = (),
 ) -> dict[str, QueueState]:
     """Check all simple consume queues against the log, and return their states.
 
@@ -443,9 +442,9 @@ def check_consume_queues(
     if checks is None:
         checks = (QueueCheck(store, files, logs, findings) for files in store.consume_queues(QueueKind.SIMPLE))
     states: dict[str, QueueState] = {}
-    seen: set[Name] = set()
+    seen: set[QueueName] = set()
     dispatched = -1
-    incomplete: list[tuple[Name, QueuePart, MappedFileQueue]] = []
+    incomplete: list[tuple[QueueName, QueuePart, MappedFileQueue]] = []
     for check in checks:
         check.check_units()
         check.check_shifted()
@@ -465,7 +464,7 @@ def check_consume_queues(
 
 
 def _report_missing(
-    queues: list[tuple[Name, QueuePart, MappedFileQueue]], dispatched: int, logs: Logs, findings: Findings
+    queues: list[tuple[QueueName, QueuePart, MappedFileQueue]], dispatched: int, logs: Logs, findings: Findings
 ) -> None:
     """Report messages without a unit. Those after all dispatched messages are only waiting, if a lag is normal."""
     waiting: list[Missing] = []
@@ -484,7 +483,7 @@ def _report_missing(
         findings.add(Finding(codes.CQ_BEHIND, "consumequeue", "", max(0, first), 0, facts))
 
 
-def _missing_queue(name: Name, lost: list[Missing], logs: Logs) -> Finding:
+def _missing_queue(name: QueueName, lost: list[Missing], logs: Logs) -> Finding:
     topic, queue_id = name
     messages = sum(m.count for m in lost)
     facts: dict[str, Fact] = {"messages": messages, "first_offset": lost[0].first_at, "last_offset": lost[-1].last_at}
@@ -494,7 +493,7 @@ def _missing_queue(name: Name, lost: list[Missing], logs: Logs) -> Finding:
     return Finding(code, f"{topic}/{queue_id}", "", lost[0].start * UNIT_SIZE, messages * UNIT_SIZE, facts)
 
 
-def _missing_units(name: Name, lost: list[Missing], queue: MappedFileQueue) -> Iterator[Finding]:
+def _missing_units(name: QueueName, lost: list[Missing], queue: MappedFileQueue) -> Iterator[Finding]:
     for m in lost:
         facts: dict[str, Fact] = {"messages": m.count, "queue_offset": m.start}
         offsets = {"first_offset": m.first_at, "last_offset": m.last_at}

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb, has_database
+from rmqstore.formats.consumequeue import topic_of
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
@@ -67,7 +68,7 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
         return True
     ends = {f"{t}/{q}": b["max"].queue_offset + 1 for (t, q), b in bounds.items() if "max" in b}
     none, rule = QueueState(0, 0, 0), written_rows(store)
-    both = [name for name in {*states, *ends} if rule.equals_files(name.rpartition("/")[0])]
+    both = [name for name in {*states, *ends} if rule.equals_files(topic_of(name))]
     other = [name for name in both if ends.get(name, 0) != states.get(name, none).max]
     if chooses_rocksdb(store.config, PREFERRED):
         report.unchecked.append(

@@ -19,7 +19,7 @@ from itertools import chain, islice
 
 import numpy as np
 
-from rmqstore.checks.log.logs import Logs, Name
+from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import KEPT, Missing
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState, Report
@@ -32,7 +32,7 @@ from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues, wa
 from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import QueueHome
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.scan.dispatch import BatchRow
@@ -41,7 +41,7 @@ from rmqstore.texts import Text
 
 
 def _check_batches(
-    name: Name, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, findings: Findings
+    name: QueueName, rows: RocksDBQueue, batches: list[BatchRow], logs: Logs, findings: Findings
 ) -> QueueState:
     """Check the rows of a batch queue, and return its state; `batches` are those of the log."""
     label = f"{name[0]}/{name[1]}"
@@ -87,7 +87,7 @@ class RocksDBFacts:
     """The states of all queues, and which rows cannot be read; `damaged`: some, or the whole database."""
 
     states: dict[str, QueueState] = field(default_factory=dict)
-    unreadable: dict[Name, int] = field(default_factory=dict)
+    unreadable: dict[QueueName, int] = field(default_factory=dict)
     """Number of messages per queue whose rows cannot be read."""
     damaged: bool = False
     dispatched: int | None = None
@@ -201,9 +201,9 @@ class RowsComparison:
         self._unread: list[str] = []
         self._reasons: list[str] = []
         """Why rows cannot be read."""
-        self._bounds: dict[Name, dict[str, Bound]] | None = None
+        self._bounds: dict[QueueName, dict[str, Bound]] | None = None
         """The ends of the queues; None if unreadable."""
-        names: set[Name] = set()
+        names: set[QueueName] = set()
         try:
             names.update(self.queues.names())
         except CannotRead as e:
@@ -237,7 +237,7 @@ class RowsComparison:
             if count := check.unreadable_messages():
                 self.facts.unreadable[files.topic, files.queue_id] = count
 
-    def deleted(self) -> frozenset[Name]:
+    def deleted(self) -> frozenset[QueueName]:
         """Return the lite queues that a broker deleted on purpose, and note that the log still has their messages."""
         if self._bounds is None or self._reasons:
             return frozenset()

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.checks.log.commitlog import Misfiled
-from rmqstore.checks.log.logs import Name
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.text import many
@@ -42,12 +42,14 @@ class AllDispatched:
 
     complete = True
 
-    def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
+    def known_units(self) -> Iterator[tuple[QueueName, I64, I64, I64]]:
         """Return no units."""
         return iter(())
 
 
-def all_dispatched(parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]) -> bool:
+def all_dispatched(
+    parts: Mapping[QueueName, QueuePart], states: Mapping[str, QueueState], codes: Iterable[str]
+) -> bool:
     """Return whether every message of the log has its unit, and recovery reads every queue up to its last unit.
 
     `states` are the queues that were compared, `codes` those of all findings.
@@ -152,7 +154,7 @@ def withheld_words(findings: Findings, rules: BrokerRules) -> str:
 
 
 def left_unreadable(
-    forecast: StartForecast, parts: Mapping[Name, QueuePart], states: Mapping[str, QueueState], misfiled: Misfiled
+    forecast: StartForecast, parts: Mapping[QueueName, QueuePart], states: Mapping[str, QueueState], misfiled: Misfiled
 ) -> Left:
     """Return the messages that remain in the log after the start, but that consumers do not get.
 
@@ -166,8 +168,7 @@ def left_unreadable(
     if sum(lost.values()) != forecast.messages_lost:
         return left  # the queues of the lost messages are unknown
     for label, state in states.items():
-        topic, _, number = label.rpartition("/")
-        name = (topic, int(number))
+        name = split_queue_label(label)
         end = forecast.queue_ends.get(name, (state.min, state.min))
         part = parts.get(name)
         if part is None and name in forecast.units_put:
@@ -183,8 +184,8 @@ def left_unreadable(
 
 def left_in_light_queues(
     forecast: StartForecast,
-    parts: Mapping[Name, QueuePart],
-    light: Iterable[Name],
+    parts: Mapping[QueueName, QueuePart],
+    light: Iterable[QueueName],
     log: MappedFileQueue,
     dispatched: int | None,
 ) -> Undelivered:
@@ -206,7 +207,7 @@ def left_in_light_queues(
 
 
 def at_missing_rows(
-    store: Store, parts: Mapping[Name, QueuePart], forecast: StartForecast, *, seen: bool, before: int
+    store: Store, parts: Mapping[QueueName, QueuePart], forecast: StartForecast, *, seen: bool, before: int
 ) -> Undelivered:
     """Count the messages that queue offsets without a row in RocksDB keep from consumers, who do not get past them.
 
@@ -249,7 +250,7 @@ def _has_rows(queue: RocksDBQueue, start: int, stop: int) -> bool:
     return found + queue.unreadable_in(start, stop) >= stop - start
 
 
-def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[Name, QueuePart] | None) -> Undelivered:
+def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[QueueName, QueuePart] | None) -> Undelivered:
     """Count the messages without units in a span of the log that no start dispatches. It reads the span again.
 
     `parts`: the queues according to the log; None: the broker has no unit of any message.

@@ -35,6 +35,7 @@ from rmqstore.cli.printing.quantities import (
     title,
     wrapped,
 )
+from rmqstore.formats.consumequeue import topic_of
 from rmqstore.texts import Placed, Text, first_few, joined
 
 EXAMPLES = 3
@@ -138,7 +139,7 @@ def _what(report: Report, width: int) -> Iterator[Styled]:
     if report.queues:
         behind = sum(1 for q in report.queues.values() if q.max < q.expected_max)
         ahead = sum(1 for q in report.queues.values() if q.max > q.expected_max)
-        topics = len({name.rpartition("/")[0] for name in report.queues})
+        topics = len(set(map(topic_of, report.queues)))
         if behind and ahead:
             state = Text("{behind} shorter, {ahead} longer than the log requires", behind=behind, ahead=ahead)
         elif behind:

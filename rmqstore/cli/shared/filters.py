@@ -15,6 +15,7 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.cli.printing.output import Output
     from rmqstore.files.store import Store
+    from rmqstore.formats.consumequeue import QueueName
     from rmqstore.views.dump.messages import Log
     from rmqstore.views.dump.selection import Selection
 
@@ -39,19 +40,20 @@ class FilterOptions:
         return Selection(frozenset(self.topics), ids, pairs, *texts, since=self.since, until=self.until)
 
 
-def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[tuple[str, int]]]:
+def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[QueueName]]:
     """Parse values of --queue into queue ids and (topic, id) pairs. Errors: click.BadParameter."""
+    from rmqstore.formats.consumequeue import parse_queue_label
+
     ids, pairs = set(), set()
     for text in texts:
-        topic, slash, number = text.rpartition("/")
-        if not number.isdecimal() or (slash and not topic):
+        if name := parse_queue_label(text):
+            pairs.add(name)
+        elif text.isdecimal():
+            ids.add(int(text))
+        else:
             raise click.BadParameter(
                 Text("{text!r} is not a queue: give a queue id, or TOPIC/ID", text=text), param_hint="--queue"
             )
-        if slash:
-            pairs.add((topic, int(number)))
-        else:
-            ids.add(int(number))
     return frozenset(ids), frozenset(pairs)
 
 
@@ -152,9 +154,7 @@ def _words(selection: Selection) -> Iterator[str]:
         yield Text("offset before {stop:,}", stop=selection.stop)
 
 
-def note_unknown_topics(
-    out: Output, store: Store, topics: Iterable[str], pairs: Iterable[tuple[str, int]] = ()
-) -> None:
+def note_unknown_topics(out: Output, store: Store, topics: Iterable[str], pairs: Iterable[QueueName] = ()) -> None:
     """Write to stderr which topics a store does not have, with a similar one; nothing for a part of a store."""
     wanted = [*topics, *sorted({topic for topic, _ in pairs})]
     if not wanted or store.part is not None:

@@ -28,7 +28,7 @@ from rmqstore.files.rocksdb.database import CannotRead, Database, NoDatabase, op
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import DOUBLE_WRITE, SELECTIVE, has_database
 from rmqstore.formats import consumequeue, rocksdbkeys
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.properties import is_lite, is_lmq
 from rmqstore.formats.rocksdbkeys import OffsetKey, UnitKey, parse_offset_key, parse_unit_key
@@ -42,7 +42,6 @@ OFFSETS = rocksdbkeys.OFFSET_CF.decode()
 MAX_UNITS = (1 << 63) // UNIT_SIZE - 1  # queue offsets from here on have no 63-bit position in a queue file
 _STEP = 64  # queue offsets of the first step across damage
 Array = npt.NDArray[Any]
-Name = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,7 @@ class RocksDBQueues:
         """Return one queue, which may have no rows."""
         return RocksDBQueue(self.database, topic, queue_id)
 
-    def names(self) -> Iterator[Name]:
+    def names(self) -> Iterator[QueueName]:
         """Yield topic and queue id of every queue that has rows, in key order.
 
         Errors: CannotRead if damage makes it impossible to find the next queue.
@@ -266,7 +265,7 @@ class RocksDBQueues:
                 yield key, found
                 at = found.build()[:-9] + rocksdbkeys.CTRL_2
 
-    def files(self, names: Iterable[Name]) -> Iterator[ConsumeQueueFiles]:
+    def files(self, names: Iterable[QueueName]) -> Iterator[ConsumeQueueFiles]:
         """Yield the named queues in the form of queues in files, sorted by topic and id."""
         for topic, queue_id in sorted(names):
             yield ConsumeQueueFiles(topic, queue_id, QueueKind.SIMPLE, self.queue(topic, queue_id))
@@ -283,9 +282,9 @@ class RocksDBQueues:
             files.queue.end_at(last.queue_offset + 1 if last is not None else 0)
             yield files
 
-    def bounds(self) -> dict[Name, dict[str, Bound]]:
+    def bounds(self) -> dict[QueueName, dict[str, Bound]]:
         """Return the `min` and `max` bounds of every queue, from the column family `offset`. Errors: CannotRead."""
-        bounds: dict[Name, dict[str, Bound]] = {}
+        bounds: dict[QueueName, dict[str, Bound]] = {}
         for keys, values in self.database.chunks(OFFSETS):
             for key, value in zip(keys, values, strict=True):
                 found, bound = parse_offset_key(key), _bound(value)

@@ -17,6 +17,7 @@ from typing import Any
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems.report import Finding, Report, VersionRange, problem_counts
 from rmqstore.files.store import Store
+from rmqstore.formats.consumequeue import topic_of
 from rmqstore.repair.plan.content import Json, objects
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text, joined, many
@@ -168,7 +169,7 @@ def with_before(plan: Plan, store: Store, report: Report) -> Plan:
 
 
 def _topics_of(plan: Plan) -> set[str]:
-    topics = {queue.rpartition("/")[0] for queue in plan.loss.queues}
+    topics = set(map(topic_of, plan.loss.queues))
     for name in ("fillers", "mended"):
         topics |= {str(row["topic"]) for row in objects(plan.facts.get(name))}
     return topics

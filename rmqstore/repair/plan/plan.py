@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from rmqstore.errors import BrokenPlan, UsageError
 from rmqstore.files.disk import real_path
+from rmqstore.formats.consumequeue import topic_of
 from rmqstore.repair.plan.content import (
     Content,
     Json,
@@ -64,7 +65,7 @@ class Loss:
 
     @property
     def topics(self) -> frozenset[str]:
-        return frozenset(queue.rpartition("/")[0] or queue for queue in self.queues)
+        return frozenset(topic_of(queue) or queue for queue in self.queues)
 
     def to_json(self) -> dict[str, Json]:
         return {"messages": self.messages, "bytes": self.bytes, "queues": dict(self.queues), **self.more}

@@ -20,6 +20,7 @@ from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.layout import Layout
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import (
@@ -33,7 +34,6 @@ from rmqstore.repair.rebuild.consume_queue import (
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBuffer
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span, can_exist, meets
 from rmqstore.repair.unrepaired import doubtful_tags
-from rmqstore.scan.dispatch import Name
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, many
 
@@ -72,7 +72,7 @@ class RebuildChoices:
     messages that end after this global offset get no unit; a broker dispatches them once they are committed.
     """
 
-    wanted: frozenset[Name] | None = None
+    wanted: frozenset[QueueName] | None = None
     deleted_too: bool = False
     allow_gaps: bool | None = None
     limit: int | None = None
@@ -109,7 +109,7 @@ class LogFacts:
     min_offset: int
     unrepaired: tuple[Span, ...]
     codes: Mapping[int, int]
-    parts: Mapping[Name, QueuePart]
+    parts: Mapping[QueueName, QueuePart]
     corrected: frozenset[int]
 
     @staticmethod
@@ -153,19 +153,19 @@ class MessageUnits:
         self._buffer = buffer
 
     @property
-    def names(self) -> Collection[Name]:
+    def names(self) -> Collection[QueueName]:
         """The queues that have a unit."""
         return self._buffer.queues.keys()
 
-    def of(self, name: Name) -> BufferedUnits:
+    def of(self, name: QueueName) -> BufferedUnits:
         """Return the units of one queue."""
         return self._buffer.queues.get(name) or BufferedUnits(self._buffer.spill, times=self._buffer.times)
 
-    def later(self, name: Name) -> int:
+    def later(self, name: QueueName) -> int:
         """Return how many messages of a queue get their unit only when they are committed."""
         return self._buffer.later[name]
 
-    def kept_codes(self, name: Name, extension: Extension) -> KeptCodes:
+    def kept_codes(self, name: QueueName, extension: Extension) -> KeptCodes:
         """Return what keeps its tags code in one queue."""
         return KeptCodes(extension, delay_levels(self.store).longest(name[1] + 1), self.facts.codes)
 
@@ -274,7 +274,7 @@ class LogUnits(MessageUnits):
         return kept if isinstance(kept, KeptUnits) and same else None
 
 
-def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> None:
+def plan_queue_files(units: LogUnits, names: Iterable[QueueName] | None = None) -> None:
     """Add the steps for the files of the queues in `names`; None: of the wanted queues that are in files."""
     store = units.store
     if names is None:
@@ -285,7 +285,7 @@ def plan_queue_files(units: LogUnits, names: Iterable[Name] | None = None) -> No
         plan_files_of_queue(units, name)
 
 
-def plan_files_of_queue(units: MessageUnits, name: Name) -> Sequence[MappedFile]:
+def plan_files_of_queue(units: MessageUnits, name: QueueName) -> Sequence[MappedFile]:
     """Add the steps for the files of one queue; return its files of today."""
     draft, store, topic = units.draft, units.store, name[0]
     kind = QueueKind.BATCH if topic in units.facts.batch_topics else QueueKind.SIMPLE
@@ -340,7 +340,7 @@ def _plan_simple(units: MessageUnits, files: ConsumeQueueFiles) -> None:
         units.tell(odds)
 
 
-def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[Name]) -> None:
+def cut_queues(draft: PlanBuilder, cut: int, rebuilt: frozenset[QueueName]) -> None:
     """Remove the units of messages at or after `cut` (global offset) from every queue that is not rebuilt.
 
     Without reading the log: a truncation costs what it removes.

@@ -36,7 +36,7 @@ from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, R
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.formats import consumequeue, rocksdbkeys
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName, parse_queue_label
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -45,7 +45,6 @@ from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoice
 from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, writing
 from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
 from rmqstore.repair.salvage.evidence import ConsumerProgress
-from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text
 
 _OF_UNIT = [one.name for one in consumequeue.UNIT]
@@ -67,8 +66,8 @@ class OldRows:
     """
 
     database: Database
-    names: set[Name] = field(default_factory=set)
-    bounds: Mapping[Name, Mapping[str, Bound]] = field(default_factory=dict)
+    names: set[QueueName] = field(default_factory=set)
+    bounds: Mapping[QueueName, Mapping[str, Bound]] = field(default_factory=dict)
     dispatched: int = 0
     damage: str = ""
     ended: bool = False
@@ -126,15 +125,15 @@ class OldRows:
         old.names.update(old.bounds)
         return old
 
-    def queue(self, name: Name) -> RocksDBQueue:
+    def queue(self, name: QueueName) -> RocksDBQueue:
         """Return one queue, which may have no rows."""
         return RocksDBQueue(self.database, *name)
 
-    def extension(self, store: Store, name: Name) -> Extension:
+    def extension(self, store: Store, name: QueueName) -> Extension:
         """Return the extension whose addresses the rows of a queue may have."""
         return Extension.of(store, *name)
 
-    def was_deleted(self, name: Name, logs: Logs) -> bool:
+    def was_deleted(self, name: QueueName, logs: Logs) -> bool:
         """Return whether a queue of the log was deleted on purpose, so that it has no rows."""
         part = logs.queues.get(name)
         known = self.ended and not self.damage and name not in self.names
@@ -209,18 +208,18 @@ class RowsRebuild:
         self.ends_by_progress: list[str] = []
         self.odds: list[Odds] = []
 
-    def names(self) -> list[Name]:
+    def names(self) -> list[QueueName]:
         """Return all queues, in the order of their keys."""
         known = self.old.names.union(self.units.names)
         if self.progress is not None:
             known |= {n for n in self.progress.names() if self.progress.furthest(*n) > 0 and n[1] >= 0}
         if self.beside:
-            known |= {name for label in self.verified.report.queues if (name := parse_label(label)) is not None}
+            known |= {name for label in self.verified.report.queues if (name := parse_queue_label(label)) is not None}
         rule = written_rows(self.store)
         known = {name for name in known if rule.has(name[0]) and not self.old.was_deleted(name, self.logs)}
         return sorted(known, key=_unit_prefix)
 
-    def in_files(self, name: Name) -> bool:
+    def in_files(self, name: QueueName) -> bool:
         """Return whether a queue is in files too, which determine where it ends."""
         return self.beside and not self.store.reads_rows(name[0])
 
@@ -298,7 +297,7 @@ class RowsRebuild:
                 )
             )
 
-    def _is_due(self, name: Name) -> bool:
+    def _is_due(self, name: QueueName) -> bool:
         if name in self.old.names:
             return True
         if not can_exist(name):
@@ -307,7 +306,7 @@ class RowsRebuild:
 
     # --- one queue ------------------------------------------------------------------------------------------------
 
-    def _queue(self, new: NewDatabase, name: Name) -> bool:
+    def _queue(self, new: NewDatabase, name: QueueName) -> bool:
         """Write the rows of a queue; return whether they differ from the old ones."""
         rows = self.old.queue(name)
         if self.old.ended:
@@ -340,7 +339,7 @@ class RowsRebuild:
             self.odds.append(units.odds(files.label, image))
         return self._bound(name, low, high) or changed
 
-    def _without_messages(self, name: Name, image: RowsImage) -> bool:
+    def _without_messages(self, name: QueueName, image: RowsImage) -> bool:
         """Keep only the end of a queue without messages: the next message gets this queue offset."""
         old = self.old.bounds.get(name, {})
         last = old.get("max")
@@ -363,7 +362,7 @@ class RowsRebuild:
             return True
         return self._bound(name, Bound(self.end, end), Bound(0, end - 1))
 
-    def _bound(self, name: Name, low: Bound, high: Bound) -> bool:
+    def _bound(self, name: QueueName, low: Bound, high: Bound) -> bool:
         """Record the ends of a queue; return whether a broker would find other ones in the old database."""
         self._put_bound(name, "min", low)
         self._put_bound(name, "max", high)
@@ -375,11 +374,11 @@ class RowsRebuild:
             return False  # a broker determines a missing minimum itself
         return least.queue_offset > low.queue_offset or least.commitlog_offset >= self.units.facts.min_offset
 
-    def _put_bound(self, name: Name, bound: str, value: Bound) -> None:
+    def _put_bound(self, name: QueueName, bound: str, value: Bound) -> None:
         key = OffsetKey(_topic(name), "min" if bound == "min" else "max", name[1] & 0xFFFFFFFF).build()
         self.bounds[key] = OFFSET_VALUE.build(commitlog_offset=value.commitlog_offset, queue_offset=value.queue_offset)
 
-    def _copy(self, new: NewDatabase, name: Name) -> None:
+    def _copy(self, new: NewDatabase, name: QueueName) -> None:
         """Copy the rows of a queue unchanged."""
         prefix = _unit_prefix(name)
         try:
@@ -425,16 +424,16 @@ def plan_beside(draft: PlanBuilder, verified: Verified, views: Sequence[Repaired
     return True
 
 
-def _topic(name: Name) -> bytes:
+def _topic(name: QueueName) -> bytes:
     return name[0].encode("utf-8", "surrogatepass")
 
 
-def _unit_prefix(name: Name) -> bytes:
+def _unit_prefix(name: QueueName) -> bytes:
     """Return what the keys of all rows of a queue begin with: their queue offsets follow."""
     return UnitKey(_topic(name), name[1] & 0xFFFFFFFF, 0).build()[:-8]
 
 
-def _keys(name: Name, queue_offsets: npt.NDArray[np.int64]) -> list[bytes]:
+def _keys(name: QueueName, queue_offsets: npt.NDArray[np.int64]) -> list[bytes]:
     prefix = _unit_prefix(name)
     tails = queue_offsets.astype(">i8").tobytes()
     return [prefix + tails[at : at + 8] for at in range(0, len(tails), 8)]

@@ -43,7 +43,7 @@ from rmqstore.files.store_queues import (
 )
 from rmqstore.formats import consumequeue
 from rmqstore.formats.configuration import JsonValue, build_config_json, integer_keys
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName, parse_queue_label
 from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -57,7 +57,6 @@ from rmqstore.repair.rebuild.consume_queues import (
 from rmqstore.repair.rebuild.rocksdb import replace_database
 from rmqstore.repair.rebuild.rocksdb_queues import OldRows, RowsRebuild
 from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
-from rmqstore.scan.dispatch import Name, parse_label
 from rmqstore.texts import Text, many
 
 _FILES = {TOPICS: "topics.json", GROUPS: "subscriptionGroup.json", CONSUMER_OFFSETS: "consumerOffset.json"}
@@ -310,19 +309,19 @@ class FileEnds(OldRows):
     def __init__(self, store: Store, verified: Verified, end: int) -> None:
         OldRows.__init__(self, NoDatabase(store.rocksdb_directory, (UNITS, OFFSETS)), ended=True, elsewhere=True)
         self.store = store
-        self.ends: dict[Name, int] = {}
+        self.ends: dict[QueueName, int] = {}
         for label, state in verified.report.queues.items():
-            name = parse_label(label)
+            name = parse_queue_label(label)
             if name is not None and state.max > 0:
                 self.ends[name] = state.max
         self.names = store.names_in_files(QueueKind.SIMPLE).union(self.ends)
         self.bounds = {n: {"min": Bound(end, top), "max": Bound(0, top - 1)} for n, top in self.ends.items()}
 
-    def queue(self, name: Name) -> RocksDBQueue:
+    def queue(self, name: QueueName) -> RocksDBQueue:
         """Return one queue, which may have no files."""
         return FileRows(self.store.consume_queue(*name), self.ends.get(name, 0))
 
-    def extension(self, store: Store, name: Name) -> Extension:
+    def extension(self, store: Store, name: QueueName) -> Extension:
         """Return an extension without units: RocksDB has no addresses."""
         nothing = MappedFileQueue("", [], store.config.int("mappedFileSizeConsumeQueueExt"), [])
         return Extension(ConsumeQueueFiles(*name, QueueKind.EXT, nothing))
@@ -348,7 +347,7 @@ def _to_rocksdb(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]
 # --- RocksDB → files --------------------------------------------------------------------------------------------------
 
 
-def _plan_files(units: LogUnits, old: OldRows) -> list[Name]:
+def _plan_files(units: LogUnits, old: OldRows) -> list[QueueName]:
     """Add the steps for the files of all queues, and return these, without those that were deleted on purpose.
 
     Errors: Refused for a queue that cannot have a directory.
@@ -373,7 +372,7 @@ def _plan_files(units: LogUnits, old: OldRows) -> list[Name]:
     return names
 
 
-def _keep_end(draft: PlanBuilder, name: Name, end: int) -> None:
+def _keep_end(draft: PlanBuilder, name: QueueName, end: int) -> None:
     """Create the last file of a queue without a message in the log: the next message gets the queue offset `end`.
 
     Its last unit is that of an expired message, since a queue must not consist of pre-blanks.

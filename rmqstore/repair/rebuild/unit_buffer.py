@@ -13,9 +13,9 @@ import numpy as np
 
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.repair.journal.disk import Scratch
-from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import UnitArray, lay_out
 
@@ -46,7 +46,7 @@ def _following(segments: Iterable[tuple[int, int, int]]) -> Iterator[list[tuple[
         yield together
 
 
-def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[Name, int, int, int]]:
+def _put_away(spill: Scratch, rows: UnitRows) -> Iterator[tuple[QueueName, int, int, int]]:
     """Append units to the spill; yield (queue, first queue offset, number, position) of every segment."""
     base = spill.append(rows.units.view(np.uint8).data)
     for name, first, a, b in rows.stretches:
@@ -191,8 +191,8 @@ class KeptUnits:
     def __init__(self) -> None:
         self.spill = Scratch()
         self.complete: bool = True
-        self._segments: dict[Name, array[int]] = {}
-        self._mark: dict[Name, int] = {}
+        self._segments: dict[QueueName, array[int]] = {}
+        self._mark: dict[QueueName, int] = {}
 
     def begin_log(self) -> None:
         """Note that reading a log begins."""
@@ -211,13 +211,13 @@ class KeptUnits:
             for name, first, count, at in _put_away(self.spill, one):
                 self._segments.setdefault(name, array("q")).extend((first, count, at))
 
-    def segments(self) -> Iterator[tuple[Name, int, int, int]]:
+    def segments(self) -> Iterator[tuple[QueueName, int, int, int]]:
         """Yield (queue, first queue offset, number of units, position in the spill), in log order for each queue."""
         for name, table in self._segments.items():
             for first, count, at in _triples(table):
                 yield name, first, count, at
 
-    def known_units(self) -> Iterator[tuple[Name, I64, I64, I64]]:
+    def known_units(self) -> Iterator[tuple[QueueName, I64, I64, I64]]:
         """Yield (queue, commitlog offsets, sizes, queue offsets) in pieces, in log order for each queue."""
         for name, table in self._segments.items():
             for pieces in _following(_triples(table)):
@@ -236,8 +236,8 @@ class UnitBuffer:
 
     def __init__(
         self,
-        wanted: frozenset[Name] | None,
-        parts: Mapping[Name, QueuePart],
+        wanted: frozenset[QueueName] | None,
+        parts: Mapping[QueueName, QueuePart],
         limit: int | None = None,
         spill: Scratch | None = None,
         *,
@@ -245,17 +245,17 @@ class UnitBuffer:
     ) -> None:
         self.wanted = wanted
         self.limit = limit
-        self.later: Counter[Name] = Counter()
+        self.later: Counter[QueueName] = Counter()
         self.parts = parts
         self.spill = spill or Scratch()
         self.times = Scratch() if times else None
-        self.queues: dict[Name, BufferedUnits] = {}
-        self._names: list[Name] = []
+        self.queues: dict[QueueName, BufferedUnits] = {}
+        self._names: list[QueueName] = []
         self._want: Bool = np.empty(0, dtype=np.bool_)
         self._rows: list[DispatchedRows] = []
         self._count = 0
 
-    def rows(self, names: list[Name], rows: DispatchedRows) -> None:
+    def rows(self, names: list[QueueName], rows: DispatchedRows) -> None:
         """Add rows; `rows.number` indexes `names`."""
         self._names = names
         if self.wanted is not None:
@@ -282,7 +282,7 @@ class UnitBuffer:
             self.later[self._names[n]] += count
         return rows.keep(keep)
 
-    def batch(self, name: Name, row: BatchRow) -> None:
+    def batch(self, name: QueueName, row: BatchRow) -> None:
         """Add a message or an inner batch of a BatchCQ topic."""
         if self.limit is not None and row.offset + row.size > self.limit:
             self.later[name] += row.count
@@ -310,12 +310,12 @@ class UnitBuffer:
             if self.wanted is None or segment[0] in self.wanted:
                 self._segment(*segment)
 
-    def take_batches(self, name: Name, rows: Iterable[BatchRow]) -> None:
+    def take_batches(self, name: QueueName, rows: Iterable[BatchRow]) -> None:
         """Take the units of a BatchCQ topic's queue, in log order."""
         if self.wanted is None or name in self.wanted:
             self._queue(name).batches.extend(rows)
 
-    def _segment(self, name: Name, first: int, count: int, at: int) -> None:
+    def _segment(self, name: QueueName, first: int, count: int, at: int) -> None:
         """Add a segment of a queue, without units before its last restart, and with wrong queue offsets corrected."""
         part = self.parts.get(name)
         if part is None or not (part.restarts or part.outliers):
@@ -327,7 +327,7 @@ class UnitBuffer:
             if place >= 0 and a < b:
                 self._queue(name).segments.extend((place, b - a, at + a * UNIT_SIZE))
 
-    def _queue(self, name: Name) -> BufferedUnits:
+    def _queue(self, name: QueueName) -> BufferedUnits:
         queue = self.queues.get(name)
         if queue is None:
             queue = self.queues[name] = BufferedUnits(self.spill, times=self.times)

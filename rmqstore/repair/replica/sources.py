@@ -25,7 +25,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import UNIT
+from rmqstore.formats.consumequeue import UNIT, split_queue_label
 from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, records_between, within, without
 from rmqstore.repair.replica.replica import ReplicaLog, Witnesses, closes_file, filler_spans, has_unit
 from rmqstore.repair.salvage.evidence import Evidence
@@ -472,8 +472,7 @@ class _Judge:
         if finding.code != codes.CQ_WRONG_TAG or not isinstance(at, int) or not isinstance(queue_offset, int):
             return None
         replica = self._taken_at(at)
-        topic, _, queue_id = finding.queue.rpartition("/")
-        if replica is None or not replica.confirm_tags(at, topic, int(queue_id), queue_offset):
+        if replica is None or not replica.confirm_tags(at, *split_queue_label(finding.queue), queue_offset):
             return None
         return replace(finding, facts={k: v for k, v in finding.facts.items() if k != "tags_code"})
 
@@ -519,9 +518,8 @@ class _Judge:
         known = (f for f in self.findings.listed if f.code == codes.CQ_WRONG_TAG)
         if any((f.queue, f.facts.get("commitlog_offset")) == (found.queue, at) for f in known):
             return True
-        topic, _, queue_id = found.queue.rpartition("/")
         assert isinstance(queue_offset, int)
-        if has_unit(log, topic, int(queue_id), queue_offset):
+        if has_unit(log, *split_queue_label(found.queue), queue_offset):
             return False
         self.findings.add(replace(found, file="", offset=queue_offset * UNIT.size))
         return True

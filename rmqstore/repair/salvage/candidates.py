@@ -30,6 +30,7 @@ from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import BodyError, Compression, compression, decompress, proved_sys_flag
+from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.crcbits import BYTES, WrongByte, flip, flip_bits, odds_of_false_match, wrong_bytes
 from rmqstore.formats.message import (
     CRC32_RESERVED_LEN,
@@ -57,7 +58,7 @@ from rmqstore.formats.services import batch_extent
 from rmqstore.repair.repaired_log import can_exist
 from rmqstore.repair.salvage.evidence import Evidence, Expected, QueueSlot, key_of
 from rmqstore.repair.salvage.places import Around
-from rmqstore.scan.dispatch import BatchRow, Name
+from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.units import unit_chunks
 from rmqstore.texts import Text, joined
 
@@ -640,11 +641,11 @@ _INNER_HEAD = 20  # bytes: total size, magic, body CRC, flag, body length
 _MOST = 1000  # findings
 
 
-def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Kept, frozenset[Name]]]:
+def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Kept, frozenset[QueueName]]]:
     """Yield (global offset of the record, its mended bytes, queues that may contain it)."""
     store, logs = evidence.store, evidence.logs
     for finding in [f for f in evidence.verified.report.findings.listed if f.code in CODES][:_MOST]:
-        topic, _, queue_id = finding.queue.rpartition("/")
+        name = split_queue_label(finding.queue)
         start = finding.facts.get("commitlog_offset")
         if not isinstance(start, int) or logs.damaged(start):
             continue
@@ -652,13 +653,12 @@ def proved_batches(evidence: Evidence) -> Iterator[tuple[int, Kept, frozenset[Na
         message = message_at(log.queue, start) if log is not None else None
         if log is None or message is None or message.physical_offset != start or message.carries_crc:
             continue  # a record that fits its record CRC is sound
-        name = topic, int(queue_id)
         mended = _mend_by_unit(store, log.queue.pread(message.size, start), message, name, finding.offset)
         if mended is not None:
             yield start, mended, frozenset({name, (message.topic_text, message.queue_id)})
 
 
-def _mend_by_unit(store: Store, raw: bytes, message: Message, name: Name, at: int) -> Kept | None:
+def _mend_by_unit(store: Store, raw: bytes, message: Message, name: QueueName, at: int) -> Kept | None:
     """Correct the one field that differs from the unit at byte `at` of a queue; None without a proof."""
     files = store.consume_queue(*name, QueueKind.BATCH)
     before, unit, after = (_unit_at(files, place) for place in (at - _UNIT.size, at, at + _UNIT.size))
@@ -689,7 +689,7 @@ def _mend_by_unit(store: Store, raw: bytes, message: Message, name: Name, at: in
     return Kept(new, (what,))
 
 
-def _unit_of(store: Store, raw: bytes) -> tuple[Name, BatchRow] | None:
+def _unit_of(store: Store, raw: bytes) -> tuple[QueueName, BatchRow] | None:
     """Return the queue of a record, and the unit that it should have."""
     message, _ = parse_message(raw)
     if message is None:
@@ -725,7 +725,7 @@ def _joins(before: BatchRow | None, one: BatchRow, after: BatchRow | None) -> bo
     return before.base + before.count == one.base and one.base + one.count == after.base
 
 
-def _has_unit(store: Store, name: Name, offset: int) -> bool:
+def _has_unit(store: Store, name: QueueName, offset: int) -> bool:
     """Return whether a queue has a unit for the record at a global offset."""
     if not can_exist(name):
         return False

@@ -30,12 +30,11 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, index, properties
-from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.services import one_bit_apart
-from rmqstore.scan.dispatch import Name
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
@@ -58,7 +57,7 @@ class QueueSlot:
     fan_out: tuple[tuple[str, int], ...] = ()
 
     @property
-    def name(self) -> Name:
+    def name(self) -> QueueName:
         return self.topic, self.queue_id
 
     @property
@@ -102,7 +101,7 @@ class MissedOffsets:
     stop: int
 
     @property
-    def name(self) -> Name:
+    def name(self) -> QueueName:
         return self.topic, self.queue_id
 
 
@@ -122,7 +121,7 @@ class ConsumerProgress:
         self.unreadable = self._offsets.unreadable
         self._delays = loaded_config(store.files, store.root, "delayOffset.json", delay_offsets) or {}
 
-    def names(self) -> Iterator[tuple[str, int]]:
+    def names(self) -> Iterator[QueueName]:
         """Yield topic and queue id of every queue from which a group or a delay level has consumed."""
         yield from ((row.topic, row.queue_id) for row in self._offsets.rows())
         yield from ((SCHEDULE_TOPIC, queue_id) for queue_id in self._delays)
@@ -193,12 +192,12 @@ class _QueueTables:
     def __init__(self, logs: Logs, numbers: Mapping[str, int]) -> None:
         self.parts = logs.queues
         self.numbers = numbers
-        self.of_topic: dict[str, list[Name]] = {}
+        self.of_topic: dict[str, list[QueueName]] = {}
         self.most: dict[str, int] = {}
         """Topic → the highest id of its queues with several messages, plus one."""
-        self.with_gaps: dict[tuple[int, int], list[Name]] = {}
+        self.with_gaps: dict[tuple[int, int], list[QueueName]] = {}
         """(queue id, length of the topic) → queues with gaps."""
-        self.ends: dict[tuple[int, int, int], list[Name]] = {}
+        self.ends: dict[tuple[int, int, int], list[QueueName]] = {}
         """(queue id, length of the topic, next queue offset) → queues."""
         for (topic, queue_id), part in logs.queues.items():
             if properties.is_lmq(topic):
@@ -214,7 +213,9 @@ class _QueueTables:
         """Return the queue ids that a topic can have: those configured, or else up to far above the others."""
         return range(self.numbers.get(topic, 0) or _FAR_ABOVE * self.most.get(topic, 0) or 1 << 31)
 
-    def lacking(self, topic: str, queue_id: int, number: int, at: int, is_right: Callable[[str], bool]) -> list[Name]:
+    def lacking(
+        self, topic: str, queue_id: int, number: int, at: int, is_right: Callable[[str], bool]
+    ) -> list[QueueName]:
         """Return the queues with a gap where a record is, and those of the right topic that it would continue."""
         similar = (name for name in self.with_gaps.get((queue_id, len(topic)), ()) if name[0] != topic)
         similar = (name for name in similar if one_bit_apart(topic, name[0]) or is_right(name[0]))
@@ -222,7 +223,7 @@ class _QueueTables:
         ending = self.ends.get((queue_id, len(topic), number), ())
         return out + [name for name in ending if self.parts[name].last_at < at and is_right(name[0])]
 
-    def beside(self, topic: str, number: int, at: int) -> list[Name]:
+    def beside(self, topic: str, number: int, at: int) -> list[QueueName]:
         """Return the queues of a topic of which a record would be the next message, or one before the first."""
         possible = self.possible(topic)
         rows = ((name, self.parts[name]) for name in self.of_topic.get(topic, ()) if name[1] in possible)
@@ -313,7 +314,7 @@ class Known:
     at: dict[int, Expected] = field(default_factory=dict)
     between: list[Between] = field(default_factory=list)
     light: dict[int, Expected] = field(default_factory=dict)
-    contested: set[Name] = field(default_factory=set)
+    contested: set[QueueName] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -372,7 +373,7 @@ class Evidence:
         self._assign_light(known)
         return known
 
-    def add_ends(self, known: Known, *, without: Collection[Name] = ()) -> None:
+    def add_ends(self, known: Known, *, without: Collection[QueueName] = ()) -> None:
         """Add messages after the last good one of a queue that a consumer has read, and that are therefore lost."""
         ranges = known.ranges
         end = max(self.logs.wrote, *ranges.stops) if ranges.stops else self.logs.wrote
@@ -408,7 +409,7 @@ class Evidence:
             lost = (number for number in read if number not in there)
             known.between += [(row.start, row.stop, QueueSlot(topic, queue_id, number)) for number in lost]
 
-    def open_ends(self, known: Known) -> tuple[Name, ...]:
+    def open_ends(self, known: Known) -> tuple[QueueName, ...]:
         """Return queues of unknown end: with damage after their last good message, and no unit that points there."""
         named = {e.slot.name for e in known.at.values() if not e.inferred}
         last = known.ranges.starts[-1] if known.ranges.starts else -1
@@ -515,13 +516,13 @@ class Evidence:
                 out.append(MissedOffsets(topic, queue_id, range(part.next, reached), part.last_at, self.logs.wrote))
         return out
 
-    def _own_queues(self) -> Iterator[tuple[Name, QueuePart]]:
+    def _own_queues(self) -> Iterator[tuple[QueueName, QueuePart]]:
         """Yield the queues of the log without light message queues, which share the records of others."""
         return (row for row in sorted(self.logs.queues.items()) if not properties.is_lmq(row[0][0]))
 
     def _add_gaps(self, known: Known) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
-        placed: dict[Name, set[int]] = {}
+        placed: dict[QueueName, set[int]] = {}
         elsewhere = self.logs.misfiled.units | self.corrected
         added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():

@@ -30,6 +30,7 @@ from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import consumequeue, properties, services
 from rmqstore.formats.bodies import compression_words, proved_sys_flag
+from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.message import Message, parse_message, set_record_crc
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
@@ -45,7 +46,6 @@ from rmqstore.repair.salvage.candidates import (
 )
 from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue
 from rmqstore.repair.salvage.places import framed_records
-from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined, many
 
@@ -177,7 +177,7 @@ class Fix:
     old: bytes
     new: bytes | None
     reasons: list[str] = field(default_factory=list)
-    queues: set[Name] = field(default_factory=set)
+    queues: set[QueueName] = field(default_factory=set)
     unproved: str = ""
     slot: QueueSlot | None = None
     proofs: set[ProofKind] = field(default_factory=set)
@@ -220,7 +220,7 @@ class FramedRecords:
     fixes: dict[int, Fix] = field(default_factory=dict)
     refusals: list[str] = field(default_factory=list)
     gaps: list[str] = field(default_factory=list)
-    torn: set[Name] = field(default_factory=set)
+    torn: set[QueueName] = field(default_factory=set)
     left: set[tuple[int, str]] = field(default_factory=set)
     _placed: set[int] = field(default_factory=set)  # records whose place in a queue is proved
     _taken: set[int] = field(default_factory=set)  # records that a sister queue gets
@@ -280,7 +280,9 @@ class FramedRecords:
         message = message_at(log.queue, start) if log is not None else None
         return (log.queue.pread(message.size, start), message) if log is not None and message is not None else None
 
-    def _change(self, log: LogResult | None, start: int, new: bytes, reason: str, queues: Iterable[Name] = ()) -> Fix:
+    def _change(
+        self, log: LogResult | None, start: int, new: bytes, reason: str, queues: Iterable[QueueName] = ()
+    ) -> Fix:
         """Change a record, in addition to its earlier fixes."""
         if start not in self.fixes:
             assert log is not None
@@ -514,7 +516,7 @@ class FramedRecords:
         if now is None:
             return
         (raw, message), start = now, suspect.start
-        reasons, unproved, queues, proofs = list[str](), "", set[Name](), set[ProofKind]()
+        reasons, unproved, queues, proofs = list[str](), "", set[QueueName](), set[ProofKind]()
         placed = start in self._placed
         slot = None if placed else misfiled or self._slot(suspect, message)
         if slot is None and not placed and (suspect.codes & _PLACE or not is_sound_topic(message.topic)):
@@ -645,17 +647,17 @@ class FramedRecords:
 
         If one flipped bit in the unit explains the difference as well, the unit is assumed to be wrong.
         """
-        topic, _, queue_id = finding.queue.rpartition("/")
+        queue = split_queue_label(finding.queue)
         start, code, expected = (finding.facts.get(name) for name in ("commitlog_offset", "tags_code", "expected"))
         if not (isinstance(start, int) and isinstance(code, int) and isinstance(expected, int)):
             return
-        if topic == properties.SCHEDULE_TOPIC or consumequeue.one_bit_apart(code, expected):
+        if queue[0] == properties.SCHEDULE_TOPIC or consumequeue.one_bit_apart(code, expected):
             return
         log = self.evidence.logs.at(start)
         now = self._now(log, start) if not self.evidence.logs.damaged(start) else None
         new = proved_tags(*now, code) if now is not None else None
         if new is not None:
-            fix = self._change(log, start, new, Text("its unit's tags code proves its TAGS"), [(topic, int(queue_id))])
+            fix = self._change(log, start, new, Text("its unit's tags code proves its TAGS"), [queue])
             fix.proofs.add(TAGS_PROOF)
 
     # --- the original records, if the log stays as it is --------------------------------------------------------------

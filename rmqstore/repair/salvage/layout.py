@@ -15,6 +15,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault, Message, check_message
 from rmqstore.repair.repaired_log import last_before
 from rmqstore.repair.salvage.candidates import Kept, is_another_one
@@ -306,7 +307,7 @@ def _fill(rooms: Sequence[Free], between: Sequence[Between], least: int) -> list
             heappush(waiting, (after, *slot.key, slot))
         while waiting and waiting[0][0] < room.stop:
             unplaced.append(heappop(waiting)[-1])
-        passed: set[tuple[str, int]] = set()  # if an offset does not fit, all later ones of its queue wait
+        passed: set[QueueName] = set()  # if an offset does not fit, all later ones of its queue wait
         held: list[tuple[int, str, int, int, QueueSlot]] = []
         while waiting and not room.full and len(held) <= _TRIED:
             row = heappop(waiting)

@@ -22,6 +22,7 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_o
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
@@ -29,7 +30,7 @@ from rmqstore.repair.salvage.evidence import Evidence, Known, OffsetRanges, Queu
 from rmqstore.repair.salvage.layout import SpanLayout
 from rmqstore.repair.salvage.places import Damage, find_damage, framed_records
 from rmqstore.repair.salvage.solve import reach
-from rmqstore.scan.dispatch import BatchRow, DispatchedRows, Name
+from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import UnitArray, unit_chunks
@@ -47,7 +48,7 @@ Table = np.ndarray[tuple[int, int], np.dtype[np.int64]]
 class Ledger:
     """Lost messages by queue, lost messages of unknown queues, and bytes; `at_least` if the loss is a lower bound."""
 
-    queues: Counter[Name] = field(default_factory=Counter)
+    queues: Counter[QueueName] = field(default_factory=Counter)
     unknown: int = 0
     bytes: int = 0
     at_least: bool = False
@@ -81,13 +82,13 @@ class Ledger:
 
     # `repaired_log.Sink`: good records that are cut off are dispatched into the ledger
 
-    def rows(self, names: list[Name], rows: DispatchedRows) -> None:
+    def rows(self, names: list[QueueName], rows: DispatchedRows) -> None:
         found, counts = np.unique(rows.number, return_counts=True)
         for n, count in zip(found.tolist(), counts.tolist(), strict=True):
             self.queues[names[n]] += count
         self.bytes += int(rows.size.sum())
 
-    def batch(self, name: Name, row: BatchRow) -> None:
+    def batch(self, name: QueueName, row: BatchRow) -> None:
         self.queues[name] += row.count
         self.bytes += row.size
 
@@ -96,7 +97,7 @@ class Ledger:
 
 
 def count_unnamed(
-    ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayout], queues: tuple[Name, ...], unplaced: int
+    ledger: Ledger, evidence: Evidence, layouts: Sequence[SpanLayout], queues: tuple[QueueName, ...], unplaced: int
 ) -> None:
     """Count messages that may have been in unknown cells.
 
@@ -190,7 +191,7 @@ def _of_unknown_queues(count: int) -> str:
     return Text("; certainly lost: {messages} of unknown queues", messages=many(count, "message"))
 
 
-def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[Name, ...]) -> None:
+def _bound_by_ends(ledger: Ledger, size: int, count: int, queues: tuple[QueueName, ...]) -> None:
     """Note that damaged bytes may have contained the last messages of queues, of which the index proves `count`."""
     ledger.unknown += count
     ledger.bound(
@@ -415,9 +416,9 @@ def last_named(evidence: Evidence, log: LogResult) -> int:
     return max([-1, *units[1].tolist(), *_entries_after(evidence, log)])
 
 
-def _units_after(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[Name], Table]:
+def _units_after(evidence: Evidence, log: LogResult, floor: int) -> tuple[list[QueueName], Table]:
     """Return the queues, and a table of units after the end, by offset: number of the queue, offset, size, count."""
-    names: list[Name] = []
+    names: list[QueueName] = []
     parts = [np.zeros((4, 0), dtype=np.int64)]
     for files in chain(evidence.simple_queues(), evidence.store.consume_queues(QueueKind.BATCH)):
         state = evidence.verified.report.queues.get(files.label)

@@ -18,6 +18,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, file_name_to_offset
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
 from rmqstore.repair.plan.content import ContentReader, Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
@@ -31,7 +32,6 @@ from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, limit
 from rmqstore.repair.salvage.loss import Ledger, after_end, count_missing, count_unnamed, missing_between
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.solve import Solver, reach, take_in_blanks, take_in_neighbours
-from rmqstore.scan.dispatch import Name
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import last_nonzero_in
 from rmqstore.texts import Placed, Text, many
@@ -79,7 +79,7 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
         _zero(draft, file, start - file.start, run.stop - file.start, why)
 
 
-def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[Name]:
+def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[QueueName]:
     """Count the messages lost after the end of the log; return the queues that lose one."""
     counts = evidence.verified.report.findings.counts
     between = _lose_between(draft, evidence)
@@ -95,7 +95,7 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
     return between | frozenset(ledger.queues)
 
 
-def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[Name]:
+def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[QueueName]:
     """Count the messages of DLedger's first files if they are missing, and no step creates them.
 
     Return the queues that lose one; none if fillers could replace the files, because the units are then the only trace
@@ -243,7 +243,7 @@ class Steps:
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
         self.damaged: list[dict[str, Json]] = []
-        self.rebuild: set[Name] = set()
+        self.rebuild: set[QueueName] = set()
         self.unplaced: list[QueueSlot] = []
         self.covered: list[tuple[int, int]] = []
         self.given_up = 0

@@ -11,16 +11,17 @@ from rmqstore.files.config import tables_in
 from rmqstore.files.log_ends import QueueBounds, first_true
 from rmqstore.files.rocksdb.database import CHUNK, CannotRead
 from rmqstore.files.rocksdb.links import database_files
-from rmqstore.files.rocksdb.queues import Bound, Name, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue, properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.texts import Placed
 from rmqstore.views.dump.batches import Array, Batch, fields_of, unparsed_rows, wanted_rows, within
 from rmqstore.views.dump.selection import Selection
 
 
-def queue_bounds(store: Store, log_start: int) -> dict[Name, QueueBounds]:
+def queue_bounds(store: Store, log_start: int) -> dict[QueueName, QueueBounds]:
     """Return the bounds of every queue as consumers see them, by topic and queue id.
 
     Errors: CannotRead.

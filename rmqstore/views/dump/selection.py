@@ -25,6 +25,7 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQ
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress, messages_in
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import COMPRESSED, HEADS_BY_FLAG, INNER_BATCH, MAGIC_V1_U32, MAGIC_V2_U32, Message
 from rmqstore.scan.columns import NOTHING, Columns, Repaired, filler_mask
 from rmqstore.scan.dispatch import QueueTable
@@ -50,7 +51,7 @@ class Selection:
 
     topics: frozenset[str] = frozenset()
     queue_ids: frozenset[int] = frozenset()
-    queues: frozenset[tuple[str, int]] = frozenset()
+    queues: frozenset[QueueName] = frozenset()
     tags: frozenset[str] = frozenset()
     keys: frozenset[str] = frozenset()
     msg_ids: frozenset[str] = frozenset()

@@ -12,6 +12,7 @@ from rmqstore.errors import HalfApplied, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.journal.journal import apply, resume, undo
 from rmqstore.repair.plan.plan import plan_from_json
 from tests import damage
@@ -24,7 +25,7 @@ from tests.stores import clone, copy_store, meta, unpack
 from tests.untouched import assert_untouched, content
 
 need_rocksdict()
-Ends = dict[tuple[str, int], tuple[int, int]]
+Ends = dict[QueueName, tuple[int, int]]
 
 
 def all_rows(store: Path) -> tuple[dict[tuple[str, int, int], tuple[int, ...]], Ends, int | None]:
