@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
@@ -238,9 +237,8 @@ class _BackupRun:
             new_bytes += copied.new_bytes
             unread += copied.unread
         others.copy(later=True)
-        for (legacy, _), (data, _) in pairwise(logs):
-            if legacy.files and data.files and legacy.stop < data.begin:
-                counts[codes.DL_MISSING_FILE] += 1
+        if self.store.hole_before_dledger is not None:
+            counts[codes.DL_MISSING_FILE] += 1
         return replace(
             blank,
             logs=tuple(self.done),

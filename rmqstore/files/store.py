@@ -270,6 +270,17 @@ class Store(StoreQueues):
             return None
         return overlap_at(self.commitlog, self.dledger.data)
 
+    @property
+    def hole_before_dledger(self) -> tuple[int, int] | None:
+        """The addresses between the commitlog and DLedger that no file holds, half-open; None if there are none.
+
+        DLedger deletes no file while legacy files exist, so its entries must begin where the legacy log ends.
+        """
+        legacy, data = self.commitlog, self.dledger.data if self.dledger is not None else None
+        if legacy is None or data is None or not legacy.files or not data.files or legacy.stop >= data.begin:
+            return None
+        return legacy.stop, data.begin
+
     def relist_logs(self) -> None:
         """Discard the cached listings of the logs, so that the next access lists them again."""
         for name in ("commitlog", "dledger", "overlap"):

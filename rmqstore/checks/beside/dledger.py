@@ -85,14 +85,10 @@ def _missing_files(store: Store, files: DLedgerFiles, findings: Findings) -> Non
             facts: dict[str, Fact] = {"files": (stop - start) // queue.file_size, "next": offset_to_file_name(stop)}
             file = offset_to_file_name(start)
             findings.add(Finding(codes.DL_MISSING_FILE, name, file, start, stop - start, facts))
-    legacy = store.commitlog
-    if legacy is not None and legacy.files and files.data.files and legacy.stop < files.data.begin:
-        # DLedger deletes no file while legacy files exist, so its entries must begin where the legacy log ends
-        length = files.data.begin - legacy.stop
-        facts = {"legacy_end": legacy.stop, "next": files.data.files[0].name}
-        findings.add(
-            Finding(codes.DL_MISSING_FILE, "dledger", offset_to_file_name(legacy.stop), legacy.stop, length, facts)
-        )
+    if files is store.dledger and (hole := store.hole_before_dledger) is not None:
+        start, stop = hole
+        facts = {"legacy_end": start, "next": files.data.files[0].name}
+        findings.add(Finding(codes.DL_MISSING_FILE, "dledger", offset_to_file_name(start), start, stop - start, facts))
 
 
 def unused_files(data: MappedFileQueue, tiling: Tiling) -> list[MappedFile]:
