@@ -113,23 +113,29 @@ def _find(out: Output, store: Store, where: str) -> list[Found]:
     from rmqstore.files.files import LOCAL
     from rmqstore.views import lookup
 
-    if Path(where).is_file() and not where.isdigit():
+    if not where.isdigit() and _is_file(Path(where)):
         found = lookup.in_file(LOCAL, Path(where))
         return [] if found is None else [found]
-    if _offset(where) is None and lookup.parse_queue_offset(where) is None and not lookup.by_message_id(store, where):
+    if (
+        lookup.parse_offset(where) is None
+        and lookup.parse_queue_offset(where) is None
+        and not lookup.by_message_id(store, where)
+    ):
         return list(lookup.by_key(store, where)) or list(_scan(out, store, where))
     found = lookup.find_one(store, where)
     return [] if found is None else [found]
 
 
-def _offset(where: str) -> int | None:
-    digits = where.replace(",", "").replace("_", "")
-    return int(digits) if digits.isdecimal() else None
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # too long for a path: a key
+        return False
 
 
 def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
     """Return the lost message that WHERE names, if it names no other message."""
-    from rmqstore.views.lookup import parsed_place
+    from rmqstore.views.lookup import parse_offset, parsed_place
     from rmqstore.views.lost import LostFinder
 
     if hits and hits[0].offset is None:
@@ -141,7 +147,7 @@ def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
     hits[:] = [hit for hit in hits if hit not in fillers]
     if hits:
         return None
-    offset, place = _offset(where), parsed_place(where)
+    offset, place = parse_offset(where), parsed_place(where)
     if offset is not None:
         return finder.in_repair(offset)
     lost = finder.at_place(place) if place is not None else None
@@ -150,9 +156,9 @@ def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
 
 def _why(store: Store, where: str) -> str:
     """Say what is at a place that has no message: another record, or the end of the log or queue."""
-    from rmqstore.views.lookup import QueueUnits, around, parsed_place
+    from rmqstore.views.lookup import QueueUnits, around, parse_offset, parsed_place
 
-    offset, place = _offset(where), parsed_place(where)
+    offset, place = parse_offset(where), parsed_place(where)
     if not store.logs:
         return Text(": the store has no log")
     if offset is not None:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
 
+_MOST_DIGITS = 9  # of a number of nodes
+
 
 @dataclass(frozen=True, slots=True)
 class Member:
@@ -396,8 +398,10 @@ def _choice(store: Store, group: Group, jobs: int | None) -> MigrationChoice:
             Text("--include-uncommitted and --only-committed exclude each other"), Text("leave one of them out")
         )
     text = group.peers if group.peers is not None else store.config.given.get("dLegerPeers", "")
-    if text.strip().isdecimal():
-        nodes: int | None = int(text)
+    number = text.strip()
+    nodes: int | None
+    if number.isdecimal() and len(number) <= _MOST_DIGITS:
+        nodes = int(number)
     else:
         nodes = len([p for p in text.split(";") if p.strip()]) or None
     if nodes is not None and nodes < 1:

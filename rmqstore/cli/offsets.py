@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rmqstore.repair.plan.plan import Plan
     from rmqstore.views.progress import GroupProgress, QueuePositions
 
-_LARGEST_OFFSET = 999_999_999  # a longer number may be a time
+_MOST_DIGITS = 9  # of a queue offset; a longer number may be a time
 _SHOWN = 40
 _GROUPS = 20  # groups that are named if none was found
 _STATES: dict[str, Text] = {
@@ -216,7 +216,7 @@ def _target(positions: QueuePositions, topic: str, queue_id: int, bounds: tuple[
     if target in (EARLIEST, LATEST):
         return bounds[0] if target == EARLIEST else bounds[1]
     digits = target.replace(",", "")
-    if digits.isdecimal() and int(digits) <= _LARGEST_OFFSET:
+    if digits.isdecimal() and len(digits) <= _MOST_DIGITS:
         if not bounds[0] <= int(digits) <= bounds[1]:
             queue = f"{topic}/{queue_id}"
             where = Text("{queue}, which has {first:,} to {last:,}", queue=queue, first=bounds[0], last=bounds[1])

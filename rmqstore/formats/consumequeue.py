@@ -64,15 +64,22 @@ PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
 SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
 
 EXT_MAX_ADDRESS = -(1 << 31) - 1
+_MOST_DIGITS = 10  # of a queue id, an Int32
 
 QueueName = tuple[str, int]
 """A consume queue: topic, queue id."""
 
 
+def parse_queue_id(text: str) -> int | None:
+    """Parse a queue id of digits only; None for any other text, and for more digits than an Int32 has."""
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else None
+
+
 def parse_queue_label(text: str) -> QueueName | None:
     """Parse `TOPIC/ID`; None for any other text. An id has digits only."""
-    topic, slash, queue_id = text.rpartition("/")
-    return (topic, int(queue_id)) if slash and topic and queue_id.isdecimal() else None
+    topic, _, digits = text.rpartition("/")
+    queue_id = parse_queue_id(digits)
+    return (topic, queue_id) if topic and queue_id is not None else None
 
 
 def split_queue_label(label: str) -> QueueName:

@@ -35,7 +35,7 @@ from rmqstore.files.config import batch_topics
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import QueueName, parse_queue_label
+from rmqstore.formats.consumequeue import QueueName, parse_queue_id, parse_queue_label
 from rmqstore.repair.repaired_log import Redispatch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.records import scan_file
@@ -122,8 +122,8 @@ def selection_of(options: Mapping[str, str]) -> Selection:
     for text in words(options, "queues"):
         if name := parse_queue_label(text):
             pairs.add(name)
-        elif text.isdecimal():
-            ids.add(int(text))
+        elif (queue_id := parse_queue_id(text)) is not None:
+            ids.add(queue_id)
         else:
             raise UsageError(Text("queues={text} is neither a queue id nor TOPIC/ID", text=text))
     return Selection(

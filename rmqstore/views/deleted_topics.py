@@ -10,7 +10,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import parse_queue_label
+from rmqstore.formats.consumequeue import parse_queue_label, split_queue_label
 from rmqstore.formats.properties import is_lmq, is_system_topic
 from rmqstore.views.lookup import QueueUnits
 
@@ -59,7 +59,7 @@ def deleted_topics(store: Store, verified: Verified) -> list[DeletedTopic]:
             found.setdefault(name[0], DeletedTopic(name[0])).add(name[1], finding.facts)
     known = verified.logs.topics
     for label, state in verified.report.queues.items():
-        topic, queue_id = parse_queue_label(label) or (label, -1)
+        topic, queue_id = split_queue_label(label)
         served = known is None or topic in known or is_system_topic(topic) or is_lmq(topic)
         if not served and state.max > state.min:
             one = found.setdefault(topic, DeletedTopic(topic, has_queues=True))

@@ -34,6 +34,7 @@ from rmqstore.views.dump.batches import Array
 from rmqstore.views.dump.rocksdb import bounds_of
 
 _UNITS = 1 << 16  # units read at a time
+_MOST_DIGITS = 19  # of an Int64
 Place = tuple[str, int, int]
 """(topic, queue id, queue offset)."""
 
@@ -299,14 +300,20 @@ def find_one(store: Store, where: int | str) -> Found | None:
 
     Errors: UsageError for a TOPIC/QUEUE/OFFSET whose QUEUE or OFFSET is not a number
     """
-    digits = str(where).replace(",", "").replace("_", "")
-    if digits.isdecimal():
-        return by_offset(store, int(digits))
     text = str(where)
+    offset = parse_offset(text)
+    if offset is not None:
+        return by_offset(store, offset)
     place = parse_queue_offset(text)
     if place is not None:
         return QueueUnits(store, *place[:2]).message(place[2])
     return by_message_id(store, text) or next(by_key(store, text), None)
+
+
+def parse_offset(text: str) -> int | None:
+    """Parse a log offset, such as 180887 or 180,887; None for any other text."""
+    digits = text.replace(",", "").replace("_", "")
+    return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
 
 
 def parse_queue_offset(text: str) -> Place | None:

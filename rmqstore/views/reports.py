@@ -25,7 +25,7 @@ from rmqstore.checks.verify import Verified, VerifyOptions
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import parse_queue_label
+from rmqstore.formats.consumequeue import split_queue_label
 from rmqstore.formats.times import iso_utc, parse_stamp
 from rmqstore.repair.journal.folder import STATE, JournalFolder, State
 from rmqstore.repair.journal.journal import list_journals
@@ -234,7 +234,7 @@ def _consumers(store: Store, out: StoreReport) -> None:
         return
     left: dict[tuple[str, str], int] = {}
     for label, state in out.report.queues.items():
-        topic, queue_id = parse_queue_label(label) or (label, -1)
+        topic, queue_id = split_queue_label(label)
         for progress in offsets.of(topic, queue_id):
             key = (progress.group, topic)
             left[key] = left.get(key, 0) + max(0, state.max - max(progress.offset, state.min))

@@ -454,7 +454,13 @@ def test_a_plan_without_steps_says_what_it_does_not_cure(store: Path) -> None:
     "words",
     [
         ("dump", "--queue", "²"),
+        ("dump", "--queue", "9" * 5000),
+        ("dump", "--queue", "Order_11/" + "9" * 5000),
         ("dump", "--what", "config", "--limit", "9" * 30),
+        ("get", "9" * 5000),
+        ("get", "Order_11/0/" + "9" * 30),
+        ("offsets", "--set", "CG_part_11", "Order_11", "--to", "9" * 5000),
+        ("migrate-to-commitlog", "--output", "new", "--peers", "9" * 5000),
         ("offsets", "--set", "CG_part_11", "Order_11", "--to", "²"),
         ("migrate-to-commitlog", "--output", "new", "--peers", "²"),
     ],
@@ -463,7 +469,7 @@ def test_numbers_that_are_none_or_too_large_are_answered(words: tuple[str, ...],
     assert "²".isdigit()  # but int("²") is an error
     store = unpack("5.4.0-dledger" if words[0] == "migrate-to-commitlog" else "5.4.0-clean")
     result = run(words[0], str(store), *(str(tmp_path / word) if word == "new" else word for word in words[1:]))
-    assert result.exit_code != 70, result.stderr
+    assert result.exit_code not in (3, 70), result.stderr
 
 
 @pytest.mark.parametrize(

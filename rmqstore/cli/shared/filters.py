@@ -42,14 +42,14 @@ class FilterOptions:
 
 def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[QueueName]]:
     """Parse values of --queue into queue ids and (topic, id) pairs. Errors: click.BadParameter."""
-    from rmqstore.formats.consumequeue import parse_queue_label
+    from rmqstore.formats.consumequeue import parse_queue_id, parse_queue_label
 
     ids, pairs = set(), set()
     for text in texts:
         if name := parse_queue_label(text):
             pairs.add(name)
-        elif text.isdecimal():
-            ids.add(int(text))
+        elif (queue_id := parse_queue_id(text)) is not None:
+            ids.add(queue_id)
         else:
             raise click.BadParameter(
                 Text("{text!r} is not a queue: give a queue id, or TOPIC/ID", text=text), param_hint="--queue"

@@ -16,14 +16,14 @@ if from the original records (`FramedRecords.view`), so that they do not fit the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.log.queue_parts import QueuePart, Shifted
+from rmqstore.checks.log.queue_parts import QueueGap, QueuePart, Shifted
 from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
@@ -378,8 +378,8 @@ class FramedRecords:
         """Put a record of a sister queue at a missing queue offset; return whether one is proved to belong there.
 
         The sister queue has no room for it, or two records with this queue offset, of which only one is where the other
-        queue lacks it; and nothing but its QUEUEID contradicts that. It is in a file with one of its neighbours there:
-        another file may be of another log.
+        queue lacks it; and nothing but its QUEUEID contradicts that. All are in one file, or no other queue has a gap
+        there: another file may be of another log.
         """
         rivals = self._crowded.get((slot.topic, slot.queue_offset), ())
         part = self.evidence.logs.queues.get(slot.name)
@@ -400,7 +400,8 @@ class FramedRecords:
         if len(here) != 1 or here[0][0] in self._placed or here[0][0] in self.fixes:
             return False
         at, message = here[0]
-        if at // log.queue.file_size not in (gap.before // log.queue.file_size, gap.at // log.queue.file_size):
+        own = {slot.name, (slot.topic, message.queue_id)}
+        if gap.at // log.queue.file_size != gap.before // log.queue.file_size and not self._is_alone(gap, own):
             return False
         new = set_fields(log.queue.pread(message.size, at), slot)
         if new is None:
@@ -409,6 +410,15 @@ class FramedRecords:
         self._taken.add(at)
         self._change(log, at, new, _belongs_to(slot), [(slot.topic, message.queue_id), slot.name])
         return True
+
+    def _is_alone(self, gap: QueueGap, queues: Collection[QueueName]) -> bool:
+        """Return whether no queue but `queues` has a gap that overlaps `gap`."""
+        return not any(
+            other.before < gap.at and gap.before < other.at
+            for name, part in self.evidence.logs.queues.items()
+            if name not in queues
+            for other in part.gaps
+        )
 
     def lost_by_sisters(self, lost: Iterable[Between]) -> Counter[str]:
         """Count, by `TOPIC/ID`, the records of which each may be one of the lost messages of a sister queue.
