@@ -484,11 +484,27 @@ class _Scan:
         self.limit = _UNLIMITED if n == len(ok) else 64
         return columns.slice(0, n), n < len(ok)
 
+    def _in_next_file(self, columns: Columns, term: int) -> tuple[int, int] | None:
+        """Return (index, term) of the entry in the next file that follows the last one; None if none does.
+
+        Only if the term of the last one is higher than that before, which is `term` for a single entry: the next one
+        tells whether it is damaged.
+        """
+        before = int(columns.entry_term[-2]) if len(columns) > 1 else term
+        if before >= int(columns.entry_term[-1]):
+            return None
+        file = self.window.file
+        raw = file.files.read_at(file.path.with_name(offset_to_file_name(file.stop)), _ENTRY_SIZE, 0)
+        entry = dledger.ENTRY.parse(raw) if len(raw) == _ENTRY_SIZE else None
+        if entry is None or (entry["pos"], entry["index"]) != (file.stop, int(columns.entry_index[-1]) + 1):
+            return None
+        return entry["index"], entry["term"]
+
     def _runs_of(self, columns: Columns, following: tuple[int, int] | None) -> list[Run]:
         """Split framed records into RECORDS runs of good ones and one DIRTY run for each bad one."""
         fault = np.zeros(len(columns), dtype=np.int8)
         if self.entries is not None:
-            fault = self.entries.check(columns, following)
+            fault = self.entries.check(columns, following or self._in_next_file(columns, self.entries.term))
         if self.options.crc:
             if self.options.check_offset:  # compaction rewrites PHYSICALOFFSET but keeps the record CRC
                 fault[(fault == 0) & columns.wrong_record_crc] = Fault.RECORD_CRC

@@ -48,6 +48,7 @@ Breaks = Callable[[Path, int], list[str]]
 """Damages a store, the same for a given seed, and returns descriptions."""
 DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
     break_at_once: (
+        ("4.9.7-dledger-killed", 1959352253),
         ("4.9.7-dledger-mixed", 2408702955),
         ("4.9.7-before-dledger", 1492885489),
         ("4.9.7-dledger-mixed", 1645922524),
@@ -60,6 +61,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.4.0-controller-diverged", 884960255),
         ("5.4.0-formats", 1501644385),
         ("5.4.0-index-rocksdb", 1770575446),
+        ("5.4.0-ipv6", 1066466813),
         ("5.4.0-pop", 582376087),
         ("5.4.0-pop", 3116268119),
         ("5.4.0-rocksdb", 1449443051),

@@ -342,7 +342,23 @@ def _pass(
     for name, queue_part in result.queues.items():
         queue_part.judge(result.witness(name, unit_at), all_of_it=True)
     forget_units()
+    if result.tiling.start == 0:
+        _exclude_strangers(result.queues)
     return result
+
+
+def _exclude_strangers(queues: Mapping[QueueName, QueuePart]) -> None:
+    """Exclude a record before queue offset 0 of its queue, unless other queues of its topic restarted, too.
+
+    Call it on a log that begins at 0. If a topic is deleted and created again, all its queues restart.
+    """
+    alone = {name for name, part in queues.items() if part.first_is_alone and len(part.restarts) == 1}
+    for topic in {topic for topic, _ in alone}:
+        others = [part for name, part in queues.items() if name[0] == topic and name not in alone]
+        if others and not any(part.restarts for part in others):
+            for name in alone:
+                if name[0] == topic:
+                    queues[name].exclude_first()
 
 
 def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitOf) -> None:

@@ -133,7 +133,8 @@ class QueuePart:
     `first`, `next`: queue offsets; `first_at`, `last_at`: global offsets of the first and last record. `accounted`:
     half-open intervals of unit indexes whose units belong to a message of this queue (correct, or reported as wrong).
     `missing`: messages without a unit. `repeats`: records whose queue offset occurred before. `stretches`: records
-    whose queue offsets are not judged yet, because a split does not know what precedes it.
+    whose queue offsets are not judged yet, because a split does not know what precedes it. `first_is_alone`: the queue
+    seems to restart at 0 after its first record.
     """
 
     first: int
@@ -151,6 +152,7 @@ class QueuePart:
     repeat_count: int = 0
     missing: Sequence[Missing] = ()
     shifted: Sequence[Shifted] = ()
+    first_is_alone: bool = False
 
     @property
     def first_unit(self) -> int:
@@ -211,6 +213,7 @@ class QueuePart:
         if self.next < 0:  # nothing precedes it
             precedes = single and after is not None and after.first > 0 and self._precedes(one, after, witness)
             self.first = self.next = after.first - 1 if precedes and after is not None else one.first
+            self.first_is_alone = single and one.first > 0 and after is not None and after.first == 0
         true = self._true_offset(one, after, witness) if single else one.first
         if true == one.first:
             self._stretch(one, restarts=true == 0 and not self._goes_on(one, after, witness))
@@ -218,6 +221,11 @@ class QueuePart:
         if true is not None and true > self.next:
             self._gap(true, one.at[0])
         self._outlier(one.first, one.at[0], true)
+
+    def exclude_first(self) -> None:
+        """Take the first record for one of another queue, and the restart after it for the beginning of the queue."""
+        self.outliers = [Outlier(None, self.first, self.first_at), *self.outliers]
+        self.first, self.first_at, self.restarts = 0, self.restarts[0], self.restarts[1:]
 
     def _true_offset(self, one: QueueRun, after: QueueRun | None, witness: Witness) -> int | None:
         """Return the queue offset that a single record truly has; None if it does not belong to the queue here."""
