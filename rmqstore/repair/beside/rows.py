@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import merge
 
 from rmqstore.checks.problems import codes
@@ -31,8 +31,10 @@ from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import is_readable, missing_extra, open_database
 from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows, pop_rows
+from rmqstore.formats.javatext import parse_long
+from rmqstore.formats.message import parse_message
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow
-from rmqstore.formats.properties import TIMER_TOPIC
+from rmqstore.formats.properties import TIMER_OUT_MS, TIMER_TOPIC, UNIQ_KEY, parse_properties
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
     INDEX_FAMILY,
@@ -161,7 +163,7 @@ class _Rows:
     rows: MessageRows = field(init=False)
     written: _WrittenLog = field(init=False)
     stale: frozenset[int] = frozenset()
-    added: dict[str, list[tuple[bytes, bytes]]] = field(default_factory=dict)
+    added: dict[str, set[tuple[bytes, bytes]]] = field(default_factory=dict)
     last_half: int = 0
     dropped: Counter[str] = field(default_factory=Counter)
     positions: dict[str, dict[bytes, int]] = field(default_factory=dict)
@@ -175,23 +177,23 @@ class _Rows:
         self._add_missing()
 
     def _add_missing(self) -> None:
-        """Collect the rows that the finding of each family is about, in key order."""
+        """Collect the rows that the finding of each family is about."""
         store, logs = self.draft.store, self.verified.logs
         with LogAsItIs(logs) as log:
             if codes.RDB_MISSING_HALF in self.wanted:
                 halves = [row for row in missing_halves(store, logs, self.rows, log) if self._stays(TRANS_FAMILY, row)]
-                self.added[TRANS_FAMILY] = [build_trans_row(row) for row in halves]
+                self.added[TRANS_FAMILY] = {build_trans_row(row) for row in halves}
                 self.last_half = max((row.commitlog_offset for row in halves), default=0)
             if codes.RDB_MISSING_TIMER in self.wanted:
                 timers = missing_timers(store, logs, self.rows, log)
                 stay = [row for row in timers if self._stays(TIMER_FAMILY, row)]
-                self.added[TIMER_FAMILY] = sorted(build_timer_row(row) for row in stay)
+                self.added[TIMER_FAMILY] = {build_timer_row(row) for row in stay}
             if codes.RDB_NOT_INDEXED in self.wanted:
                 counts = IndexCounts.of(logs)
                 for keys, _ in self.rows.rows(INDEX_FAMILY):
                     counts.add(keys)
                 entries = missing_index_rows(logs, self.rows, counts)
-                self.added[INDEX_FAMILY] = sorted(build_index_row(r) for r in entries if self._stays(INDEX_FAMILY, r))
+                self.added[INDEX_FAMILY] = {build_index_row(row) for row in entries if self._stays(INDEX_FAMILY, row)}
 
     # --- what should be there -------------------------------------------------------------------------------------
 
@@ -205,7 +207,8 @@ class _Rows:
                     row = parse_row(family, key, value)
                     if not self._stays(family, row):
                         self.dropped[family] += 1
-                    elif isinstance(row, TimerRow) and row.deliver_time >= timeline:
+                        row = self._in_place_of(row)
+                    if isinstance(row, TimerRow) and row.deliver_time >= timeline:
                         first_due = row.deliver_time if first_due is None else min(first_due, row.deliver_time)
         self.positions = {family: self._new_positions(family, first_due) for family in FAMILIES}
         if self.last_half:
@@ -225,6 +228,22 @@ class _Rows:
         if codes.RDB_WRONG_ROW not in self.wanted and not self.written.writes(at, at + size):
             return True
         return judge_row(row, self.written) in (RowFault.NONE, RowFault.BEFORE)
+
+    def _in_place_of(self, row: Row | None) -> TimerRow | None:
+        """Add a row for a pending timed message in place of its old one if the plan changes its unique id."""
+        at = row.commitlog_offset if isinstance(row, TimerRow) else 0
+        if not isinstance(row, TimerRow) or not self.written.writes(at, at + row.size):
+            return None
+        message, _ = parse_message(self.written.read(row.size, at))
+        if message is None or (message.topic_text, message.size) != (TIMER_TOPIC, row.size):
+            return None
+        given = parse_properties(message.properties)
+        unique_id, due = given.get(UNIQ_KEY), parse_long(given.get(TIMER_OUT_MS, ""))
+        if not unique_id or due != row.deliver_time or message.physical_offset != at:
+            return None
+        new = replace(row, unique_id=unique_id)
+        self.added.setdefault(TIMER_FAMILY, set()).add(build_timer_row(new))
+        return new
 
     def _known(self, family: str, key: bytes) -> int | None:
         """Return a position; None if it is missing or no valid number."""
@@ -260,7 +279,7 @@ class _Rows:
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         positions = ((key, POSITION.build(position=value)) for key, value in self.positions[family].items())
-        return merge(self._kept(family), self.added.get(family, ()), sorted(positions))
+        return merge(self._kept(family), sorted(self.added.get(family, ())), sorted(positions))
 
     def _kept(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         for keys, values in self.rows.rows(family):
