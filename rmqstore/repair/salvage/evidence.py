@@ -171,11 +171,16 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
     for (topic, queue_id), part in alone:
         number, at = part.first, part.first_at
         is_right = partial(_is_right_topic, logs, at, topic, known=topic in numbers)
+        by_level = _queue_of_level(logs, topic, at)
+        if by_level == queue_id:
+            continue
         owners = queues.lacking(topic, queue_id, number, at, is_right)
         impossible = queue_id not in queues.possible(topic)
+        if owners and not impossible and queues.may_begin_in_damage(logs, topic, part, owners):
+            continue
         if not owners and impossible:
             owners = queues.beside(topic, number, at)
-        elif not owners and (by_level := _queue_of_level(logs, topic, at)) not in (None, queue_id):
+        elif not owners and by_level is not None:
             other = logs.queues.get((topic, by_level))
             owners = [(topic, by_level)] if other and other.next == number and other.last_at < at else []
         if len(owners) == 1:
@@ -222,6 +227,16 @@ class _QueueTables:
         out = [name for name in (*self.of_topic.get(topic, ()), *similar) if in_gap(self.parts[name], number, at)]
         ending = self.ends.get((queue_id, len(topic), number), ())
         return out + [name for name in ending if self.parts[name].last_at < at and is_right(name[0])]
+
+    def may_begin_in_damage(self, logs: Logs, topic: str, part: QueuePart, owners: Sequence[QueueName]) -> bool:
+        """Return whether a queue's only record may be its own: damage explains all that this queue and `owners` lack.
+
+        Units show queues that lost messages, so there is only a doubt without any.
+        """
+        if len(self.of_topic.get(topic, ())) < 2 or any(other.accounted for other in self.parts.values()):
+            return False
+        gaps = (gap for name in owners for gap in self.parts[name].gaps if gap.before < part.first_at < gap.at)
+        return logs.loses_between(0, part.first_at) and all(logs.loses_between(gap.before, gap.at) for gap in gaps)
 
     def beside(self, topic: str, number: int, at: int) -> list[QueueName]:
         """Return the queues of a topic of which a record would be the next message, or one before the first."""
