@@ -239,7 +239,7 @@ class QueuePart:
             return self.next
         if after is not None and self._is_before(one, after, witness):
             return after.first - 1
-        return one.first
+        return None if after is not None and self._is_taken(one, after, witness) else one.first
 
     def _goes_on(self, one: QueueRun, after: QueueRun | None, witness: Witness) -> bool:
         """Return whether records from queue offset 0 on do not show that the queue restarted."""
@@ -288,6 +288,12 @@ class QueuePart:
             return there == one.at[0]
         before = witness.bad_between(self.last_at, one.at[0]) and not witness.bad_between(one.at[0], after.at[0])
         return before and not 0 <= one.first <= self.next and self._is_denied(one, after, witness)
+
+    @staticmethod
+    def _is_taken(one: QueueRun, after: QueueRun, witness: Witness) -> bool:
+        """Return whether the unit of a record's queue offset points to a later record that has it, too."""
+        i = one.first - after.first
+        return 0 <= i < len(after.at) and witness.unit_at(one.first) == after.at[i]
 
     @staticmethod
     def _is_denied(one: QueueRun, after: QueueRun, witness: Witness) -> bool:

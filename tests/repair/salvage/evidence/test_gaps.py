@@ -13,7 +13,6 @@ from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
 from rmqstore.repair.salvage.evidence import Evidence, MissedOffsets
 from tests import damage
-from tests.checks.test_true_verdicts import move_to_another_queue
 from tests.command import run_json
 from tests.planning import look
 from tests.repair.salvaging import Row, apply, log_faults, pick, roll_back, rows, salvage
@@ -54,7 +53,7 @@ def test_queue_offset_without_message_and_queue_needs_confirmation(version: str,
 def test_queue_offset_without_message_gets_a_row_in_a_lost_rocksdb(tmp_path: Path) -> None:
     store = copy_store("5.5.1-rocksdb", tmp_path)
     conf = ("-c", str(write_broker_conf("5.5.1-rocksdb", store)))
-    move_to_another_queue(store)
+    roll_back(pick(store, lambda row: row.slot == ("Pay_11_Topic", 0, 7)))
     shutil.rmtree(store / "consumequeue")
     assert "no row in RocksDB" in str(run_json("verify", str(store), *conf, exit_code=1)["verdict"])
     run_json("recover", str(store), *conf, "--accept-shift", "--apply", exit_code=1)
