@@ -56,6 +56,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("4.9.7-ipv6", 3275385837),
         ("4.9.7-ipv6", 3370822306),
         ("5.1.4-formats", 3299429317),
+        ("5.1.4-killed", 414396997),
         ("5.4.0-clean", 784569271),
         ("5.4.0-controller-diverged", 2497190984),
         ("5.4.0-controller-diverged", 884960255),

@@ -86,6 +86,8 @@ class IndexRebuild:
         self.bad = self._bad(verified, everything)
         if complete and self.store.index_files:  # after a crash, the last file may lack entries
             self.bad.add(self.store.index_files[-1].path.name)
+        if self.bad:
+            self.bad |= self._out_of_order()
         self.scratch = Scratch()
 
     def _bad(self, verified: Verified, everything: bool) -> set[str]:
@@ -112,6 +114,14 @@ class IndexRebuild:
             if file.last and (touched or file.end_phy_offset >= self.end):
                 bad.add(file.name)
         return bad & names
+
+    def _out_of_order(self) -> set[str]:
+        """Return the names of files that are not in log order, and those between: they are no neighbours of others."""
+        files = [file for file in self.catalog.files if file.last]
+        begins = np.array([file.begin_phy_offset for file in files], dtype=np.int64)
+        lower_later = begins > np.minimum.accumulate(begins[::-1])[::-1]
+        higher_before = begins < np.maximum.accumulate(begins)
+        return {file.name for file, odd in zip(files, lower_later | higher_before, strict=True) if odd}
 
     def _end_of_last(self, file: IndexFile) -> int:
         """Return the global offset after the last message with entries in a file; only its first byte if damaged."""
