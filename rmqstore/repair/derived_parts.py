@@ -142,7 +142,7 @@ def _start_leaves_gaps(case: Recovery) -> bool:
     """Return whether the next start of some broker version would not rebuild all queues that are behind the log.
 
     In DLedger mode, brokers since 5.0 dispatch from the committed position, so that they do not rebuild queues that
-    are missing completely.
+    are missing completely. No start dispatches a message whose queue offset another one has: it is lost.
     """
     store, verified = case.store, case.verified
     parts = {name: p for name, p in verified.logs.queues.items() if p.missing and p.messages}
@@ -150,6 +150,8 @@ def _start_leaves_gaps(case: Recovery) -> bool:
     parts = {name: parts[name] for name in known if not store.reads_rows(name[0])}
     if not parts:
         return False
+    if any(part.repeats for part in parts.values()):
+        return True
     if store.kind is not StoreKind.PLAIN:
         return not any(state.max for state in verified.report.queues.values())
     tiling = verified.legacy.tiling if verified.legacy is not None else None
