@@ -91,6 +91,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-rocksdb", 1325583833),
         ("5.5.1-rocksdb-double-separate", 157817597),
         ("5.5.1-slave", 550503426),
+        ("5.5.1-slave", 4122774881),
         ("5.5.1-slave", 1296527010),
         ("5.5.1-timer-rocksdb-pending", 189596847),
         ("5.5.1-timer-rocksdb-pending", 3291165317),
