@@ -153,8 +153,8 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
     no queue of its id by `numbers`, the configured numbers of queues, or by the ids of its other queues. No unit points
     to it in its own queue. Just one queue has a gap there: of the same topic, or of one from which damage can have made
     it. It may also continue a queue: of a topic that its index entries or `numbers` prove to be the right one; or, if
-    its queue id is impossible, any of its topic, before which it may be too; a delayed message only the queue of its
-    level.
+    its queue id is impossible, any of its topic, before which it may be too. A delayed message can only be of the queue
+    of its level.
     """
     if logs.min_offset != 0:
         return {}
@@ -174,15 +174,16 @@ def strangers(logs: Logs, numbers: Mapping[str, int]) -> dict[int, QueueSlot | N
         by_level = _queue_of_level(logs, topic, at)
         if by_level == queue_id:
             continue
-        owners = queues.lacking(topic, queue_id, number, at, is_right)
         impossible = queue_id not in queues.possible(topic)
-        if owners and not impossible and queues.may_begin_in_damage(logs, topic, part, owners):
-            continue
-        if not owners and impossible:
-            owners = queues.beside(topic, number, at)
-        elif not owners and by_level is not None:
+        if by_level is not None:
             other = logs.queues.get((topic, by_level))
-            owners = [(topic, by_level)] if other and other.next == number and other.last_at < at else []
+            owners = [(topic, by_level)] if other is not None and fits_queue(other, number, at) else []
+        else:
+            owners = queues.lacking(topic, queue_id, number, at, is_right)
+            if owners and not impossible and queues.may_begin_in_damage(logs, topic, part, owners):
+                continue
+            if not owners and impossible:
+                owners = queues.beside(topic, number, at)
         if len(owners) == 1:
             found[at] = QueueSlot(*owners[0], number)
         elif impossible:

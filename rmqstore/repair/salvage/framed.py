@@ -509,14 +509,14 @@ class FramedRecords:
         return None
 
     def _near_topic(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
-        """Return the slot in the only topic that differs in one bit and lacks the record's queue offset."""
+        """Return the slot in the only topic that differs in one character and lacks the record's queue offset."""
         found = []
         for (topic, queue_id), part in self.evidence.logs.queues.items():
             name = topic.encode()
             if queue_id != message.queue_id or len(name) != len(message.topic):
                 continue
-            bits = sum((a ^ b).bit_count() for a, b in zip(name, message.topic, strict=True))
-            if bits == 1 and fits_queue(part, message.queue_offset, suspect.start):
+            changed = sum(a != b for a, b in zip(name, message.topic, strict=True))
+            if changed == 1 and fits_queue(part, message.queue_offset, suspect.start):
                 found.append(QueueSlot(topic, queue_id, message.queue_offset))
         return found[0] if len(found) == 1 else None
 

@@ -125,8 +125,9 @@ def count_unnamed(
             roomy += sum(c.length for c in gaps)
             size += sum(c.length for c in gaps) if layout.damage.file is None else 0
         if layout.body_offset:  # every entry is a message
-            entries += len(unknown) * unsure
-            hidden += sum(c.length for c in unknown) * unsure
+            lost = unsure or bool(evidence.verified.report.findings.counts.get(codes.CQ_MISSING_QUEUE))
+            entries += len(unknown) * lost
+            hidden += sum(c.length for c in unknown) * lost
             continue
         # a message known only from a gap may have been in any span: its index entry must not count it again
         floating += len(gaps)
