@@ -231,9 +231,8 @@ class QueuePart:
         """Return the queue offset that a single record truly has; None if it does not belong to the queue here."""
         if one.first == self.next:
             return one.first
-        # of two records with one queue offset, the second one is wrong if a unit confirms the first
-        repeated = after is not None and one.first == after.first and witness.confirms(one)
-        if after is not None and after.first in (self.next, self.next + 1) and not repeated:
+        near = after is not None and after.first in (self.next, self.next + 1)
+        if after is not None and near and not self._is_repeated(one, after, witness):
             return None if after.first == self.next or self._is_of_another(one, after, witness) else self.next
         if self._is_the_next(one, after, witness):
             return self.next
@@ -269,6 +268,16 @@ class QueuePart:
         one_bit = one.first > 0 and (one.first ^ self.next).bit_count() == 1
         impossible = one.first - self.next > room and (witness.in_one_file(one.at[0], self.last_at) or one_bit)
         return after is None and impossible and not witness.confirms(one)
+
+    def _is_repeated(self, one: QueueRun, after: QueueRun, witness: Witness) -> bool:
+        """Return whether the next record has the queue offset of this one, and is the wrong one of both.
+
+        A unit confirms this one; or the next is alone, too, and damage explains the messages missing before this one.
+        """
+        if one.first != after.first:
+            return False
+        explained = after.stop - after.first == 1 and witness.bad_between(self.last_at, one.at[0])
+        return explained or witness.confirms(one)
 
     def _is_of_another(self, one: QueueRun, after: QueueRun, witness: Witness) -> bool:
         """Return whether the unit of the next queue offset points to another record, between those around this one."""
