@@ -355,8 +355,9 @@ def _sound_flag(message: Message, expected: Expected | None) -> int:
 def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_odds: bool = False) -> Kept | None:
     """Correct the bit or byte that the record CRC of a framed record with a sound body finds.
 
-    If the CRC finds none, but the unit proves queue, offset and tags, the record gets a new CRC: what else is damaged
-    in it (a key, a flag, a host, the CRC itself) cannot be determined. None if neither is possible.
+    If the CRC finds none, but the unit proves queue, offset and tags, the record gets a new CRC, and the SYSFLAG that
+    unit and body prove: what else is damaged in it (a key, a host, the CRC itself) cannot be determined. None if
+    neither is possible.
     """
     message, _ = parse_message(raw)
     if message is None or check_message(message, at) is not Fault.NONE:
@@ -375,7 +376,10 @@ def mend_record_crc(raw: bytes, at: int, expected: Expected | None, *, accept_od
     if expected is None or not _agrees(message, at, expected) or properties.property_faults(message.properties):
         return None
     unproved = Text("the damage besides its CRC cannot be identified")
-    return Kept(set_record_crc(sound), unproved=unproved)
+    flag, out = dispatched_flag(message), bytearray(sound)
+    proved = proved_sys_flag(flag, message.body)
+    put(out, "sys_flag", flag if proved is None else proved)
+    return Kept(set_record_crc(bytes(out)), unproved=unproved)
 
 
 def _candidates(raw: bytes, at: int, expected: Expected | None) -> Iterator[bytes]:
