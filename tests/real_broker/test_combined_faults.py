@@ -63,6 +63,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.4.0-controller-diverged", 884960255),
         ("5.4.0-dledger", 2465271443),
         ("5.4.0-dledger-killed", 425545993),
+        ("5.4.0-dledger-mixed", 1930075104),
         ("5.4.0-formats", 1501644385),
         ("5.4.0-index-rocksdb", 1770575446),
         ("5.4.0-ipv6", 1066466813),

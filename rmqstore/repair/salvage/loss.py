@@ -526,6 +526,8 @@ def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) ->
     """
     logs = evidence.logs
     spans = [(d.start, d.stop) for r in logs.results for d in find_damage(r, end=min(floor, r.tiling.stop))]
+    if (hole := evidence.store.hole_before_dledger) is not None:
+        spans.append(hole)
     earlier = Known(OffsetRanges(spans))
     evidence.add_ends(earlier)
     without = {*evidence.open_ends(earlier)}
