@@ -412,13 +412,11 @@ class FramedRecords:
         return True
 
     def _is_alone(self, gap: QueueGap, queues: Collection[QueueName]) -> bool:
-        """Return whether no queue but `queues` has a gap that overlaps `gap`."""
-        return not any(
-            other.before < gap.at and gap.before < other.at
-            for name, part in self.evidence.logs.queues.items()
-            if name not in queues
-            for other in part.gaps
-        )
+        """Return whether no queue but `queues` has a gap that overlaps `gap`, and that no damage explains."""
+        logs = self.evidence.logs
+        gaps = (other for name, part in logs.queues.items() if name not in queues for other in part.gaps)
+        overlapping = (other for other in gaps if other.before < gap.at and gap.before < other.at)
+        return all(logs.loses_between(other.before, other.at) for other in overlapping)
 
     def lost_by_sisters(self, lost: Iterable[Between]) -> Counter[str]:
         """Count, by `TOPIC/ID`, the records of which each may be one of the lost messages of a sister queue.
