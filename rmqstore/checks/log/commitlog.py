@@ -378,7 +378,7 @@ def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitO
         known = result.queues.setdefault(name, new)
         if known is not new:
             known.extend(new)
-        if len(known.stretches) > 1:
+        if len(known.stretches) > 2:
             known.judge(result.witness(name, unit_at), all_of_it=False)
 
 

@@ -195,14 +195,13 @@ class QueuePart:
         last.stop, last.last_at = new.stop, new.last_at
 
     def judge(self, witness: Witness, *, all_of_it: bool) -> None:
-        """Judge stretches in order, each together with the next one; the last one only if `all_of_it`.
+        """Judge stretches in order, each together with the next one; the last two only if `all_of_it`.
 
-        Call it on the queue of a whole log. The result does not depend on how the log was split.
+        Call it on the queue of a whole log. The last one may go on, so the result does not depend on how the log was
+        split.
         """
         todo = self.stretches
-        stop = len(todo) if all_of_it else max(0, len(todo) - 1)
-        if self.next < 0 and not all_of_it and len(todo) == 2:
-            stop = 0  # the second one may go on
+        stop = len(todo) if all_of_it else max(0, len(todo) - 2)
         for i in range(stop):
             self._judge_one(todo[i], todo[i + 1] if i + 1 < len(todo) else None, witness)
             self.last_at = todo[i].last_at
