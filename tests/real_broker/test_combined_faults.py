@@ -95,6 +95,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-rocksdb", 97623337),
         ("5.5.1-rocksdb", 1325583833),
         ("5.5.1-rocksdb", 3508447703),
+        ("5.5.1-rocksdb-double", 3318304316),
         ("5.5.1-rocksdb-double-separate", 157817597),
         ("5.5.1-slave", 550503426),
         ("5.5.1-slave", 4122774881),

@@ -502,9 +502,24 @@ class FramedRecords:
             if unit is None or unit["commitlog_offset"] == suspect.start:
                 code = unit["tags_code"] if unit is not None else None
                 return QueueSlot(message.topic_text, message.queue_id, expected, code)
+        if expected is None and _OFFSET in suspect.codes:
+            return self._end_of_sister(suspect, message)
         if not is_sound_topic(message.topic):
             return self._near_topic(suspect, message)
         return None
+
+    def _end_of_sister(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
+        """Return the slot after the last record of the only sister queue that a record continues, in the same file."""
+        size, number, at = suspect.log.queue.file_size, message.queue_offset, suspect.start
+        found = [
+            (topic, queue_id)
+            for (topic, queue_id), part in self.evidence.logs.queues.items()
+            if topic == message.topic_text and part.next == number
+            if part.last_at < at and part.last_at // size == at // size
+        ]
+        unit = self.evidence.unit(*found[0], number) if len(found) == 1 else None
+        proved = len(found) == 1 and (unit is None or unit["commitlog_offset"] == at)
+        return QueueSlot(*found[0], number, unit["tags_code"] if unit is not None else None) if proved else None
 
     def _near_topic(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
         """Return the slot in the only topic that differs in one character and lacks the record's queue offset."""
