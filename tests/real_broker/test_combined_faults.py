@@ -81,6 +81,7 @@ DISAGREED: Mapping[Breaks, tuple[tuple[str, int], ...]] = {
         ("5.5.1-dledger-killed", 1487467503),
         ("5.5.1-dledger-killed", 2531717372),
         ("5.5.1-dledger-mixed", 1310930373),
+        ("5.5.1-dledger-mixed", 2105938341),
         ("5.5.1-flushed-killed", 964112677),
         ("5.5.1-formats", 7742),
         ("5.5.1-formats", 1470604850),

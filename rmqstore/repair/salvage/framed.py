@@ -16,7 +16,7 @@ if from the original records (`FramedRecords.view`), so that they do not fit the
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -55,10 +55,12 @@ UnitAt = Callable[[int], tuple[int, int] | None]
 _MOST = 10_000  # units of one group
 
 
-def proved_by_units(part: QueuePart, unit_at: UnitAt, damaged: Callable[[int], bool]) -> Iterator[tuple[int, int]]:
+def proved_by_units(
+    part: QueuePart, unit_at: UnitAt, damaged: Callable[[int], bool], misfiled: Container[int] = ()
+) -> Iterator[tuple[int, int]]:
     """Yield half-open ranges of units that prove the queue offsets of the records to which they point.
 
-    `damaged` tells whether a commitlog offset is in damage.
+    `damaged` tells whether a commitlog offset is in damage; `misfiled` are offsets of records of other queues.
     """
 
     def fits(index: int) -> bool:
@@ -67,14 +69,16 @@ def proved_by_units(part: QueuePart, unit_at: UnitAt, damaged: Callable[[int], b
 
     for group in _adjoining(part.shifted):
         start, stop = group[0].start, group[-1].stop
-        if stop - start > _MOST or start == 0 or not fits(start - 1):
+        if stop - start > _MOST:
+            continue
+        if not (fits(start - 1) if start else part.first_at in misfiled):
             continue
         at_end = unit_at(stop) is None
         if not at_end and not fits(stop):
             continue
         if (at_end or not _agrees(part, stop)) and _rise(group, start - 1):
             continue  # the headers are as good as the units: the queue may lack units before them
-        places = [unit_at(index) for index in range(start - 1, stop if at_end else stop + 1)]
+        places = [unit_at(index) for index in range(max(0, start - 1), stop if at_end else stop + 1)]
         offsets = [place[0] for place in places if place is not None]
         if len(offsets) == len(places) and all(a < b for a, b in pairwise(offsets)):
             yield start, stop
@@ -317,7 +321,8 @@ class FramedRecords:
                 return (unit["commitlog_offset"], unit["tags_code"]) if unit else None
 
             mended: set[int] = set()
-            for start, stop in proved_by_units(part, unit_at, self.evidence.logs.damaged):
+            misfiled = self.evidence.logs.misfiled.offsets
+            for start, stop in proved_by_units(part, unit_at, self.evidence.logs.damaged, misfiled):
                 for number in range(start, stop):
                     unit = unit_at(number)
                     log = self.evidence.logs.at(unit[0]) if unit else None
