@@ -65,6 +65,7 @@ def stays(answer: Mapping[str, Any]) -> dict[str, int]:
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", STORES)
 def test_queues_rebuilt_without_the_moved_last_record(name: str, tmp_path: Path, oracle_servers: OracleServers) -> None:
+    """Only if its own queue ends in the same file of the log is it put back: another file may be of another log."""
     store = copy_store(name, tmp_path)
     conf = ("-c", str(write_broker_conf(name, store)))
     row, other = move(store, last=True)
@@ -73,14 +74,15 @@ def test_queues_rebuilt_without_the_moved_last_record(name: str, tmp_path: Path,
     before = content(store)
     words: tuple[str, ...] = ("recover", str(store), *conf, "--accept-fillers", "--accept-shift")
     plan = run_json(*words, exit_code=1)
-    done = run_json(*words, "--apply", exit_code=1)
-    left = run_json("verify", str(store), *conf, exit_code=1)["counts"]
-    assert stays(plan) == left
+    announced = stays(plan)
+    remains = int(bool(announced))
+    done = run_json(*words, "--apply", exit_code=remains)
+    assert run_json("verify", str(store), *conf, exit_code=remains)["counts"] == announced
     for second in (words, words[:-1], ("rebuild", str(store), "cq", *conf)):
-        again = run_json(*second, exit_code=1)
+        again = run_json(*second, exit_code=remains)
         assert (again["steps"], again["brakes"]) == ([], [])
     now = read(oracle_servers, name, store)
-    assert sound - now <= {(f"{TOPIC}/{row.slot[1]}", row.slot[2])}
+    assert sound - now <= ({(f"{TOPIC}/{row.slot[1]}", row.slot[2])} if announced else set())
     assert f"{TOPIC}/{other}" in {queue for queue, _ in now}
     run_json("undo", str(done["journal"]), exit_code=0)
     assert content(store) == before
