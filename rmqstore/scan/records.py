@@ -81,10 +81,14 @@ def _store_time(window: Window, at: int) -> int:
     return int.from_bytes(window.pread(8, at + field_at), "big", signed=True)
 
 
+def _head_of_next(file: MappedFile, size: int) -> bytes:
+    """Return the first bytes of the file after a log file; fewer if they are not there."""
+    return file.files.read_at(file.path.with_name(offset_to_file_name(file.stop)), size, 0)
+
+
 def _next_fits(window: Window, left: int, body_offset: int) -> bool:
     """Whether the first record of the next file would have fit into `left` bytes, with a BLANK after it."""
-    path = window.file.path.with_name(offset_to_file_name(window.file.stop))
-    head = window.file.files.read_at(path, body_offset + HEAD.size, 0)
+    head = _head_of_next(window.file, body_offset + HEAD.size)
     if len(head) < body_offset + HEAD.size or int.from_bytes(head[body_offset + 4 : body_offset + 8], "big") not in (
         MAGIC_V1_U32,
         MAGIC_V2_U32,
@@ -494,7 +498,7 @@ class _Scan:
         if before >= int(columns.entry_term[-1]):
             return None
         file = self.window.file
-        raw = file.files.read_at(file.path.with_name(offset_to_file_name(file.stop)), _ENTRY_SIZE, 0)
+        raw = _head_of_next(file, _ENTRY_SIZE)
         entry = dledger.ENTRY.parse(raw) if len(raw) == _ENTRY_SIZE else None
         if entry is None or (entry["pos"], entry["index"]) != (file.stop, int(columns.entry_index[-1]) + 1):
             return None

@@ -180,7 +180,7 @@ class LogResult(LogContents):
         i = bisect_left(stops, low + 1)
         return i < len(starts) and starts[i] < high
 
-    def witness(self, queue: tuple[str, int], unit_at: UnitOf) -> Witness:
+    def witness(self, queue: QueueName, unit_at: UnitOf) -> Witness:
         """Return what confirms or denies the queue offsets of a queue's records."""
         return Witness(partial(unit_at, *queue), self.bad_between, self.queue.file_size)
 
@@ -353,12 +353,11 @@ def _exclude_strangers(queues: Mapping[QueueName, QueuePart]) -> None:
     Call it on a log that begins at 0. If a topic is deleted and created again, all its queues restart.
     """
     alone = {name for name, part in queues.items() if part.first_is_alone and len(part.restarts) == 1}
-    for topic in {topic for topic, _ in alone}:
-        others = [part for name, part in queues.items() if name[0] == topic and name not in alone]
-        if others and not any(part.restarts for part in others):
-            for name in alone:
-                if name[0] == topic:
-                    queues[name].exclude_first()
+    others = {topic for topic, _ in queues.keys() - alone}
+    others -= {name[0] for name, part in queues.items() if part.restarts and name not in alone}
+    for name in alone:
+        if name[0] in others:
+            queues[name].exclude_first()
 
 
 def _append(result: LogResult, part: LogPart, findings: Findings, unit_at: UnitOf) -> None:

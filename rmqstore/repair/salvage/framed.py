@@ -503,10 +503,9 @@ class FramedRecords:
         """Return the slot that a record truly has; None if its header is right, or if nothing proves another one."""
         expected = suspect.fact(_OFFSET, "expected")
         if isinstance(expected, int):
-            unit = self.evidence.unit(message.topic_text, message.queue_id, expected)
-            if unit is None or unit["commitlog_offset"] == suspect.start:
-                code = unit["tags_code"] if unit is not None else None
-                return QueueSlot(message.topic_text, message.queue_id, expected, code)
+            slot = self._open_slot((message.topic_text, message.queue_id), expected, suspect.start)
+            if slot is not None:
+                return slot
         if expected is None and _OFFSET in suspect.codes:
             return self._end_of_sister(suspect, message)
         if not is_sound_topic(message.topic):
@@ -522,9 +521,14 @@ class FramedRecords:
             if topic == message.topic_text and part.next == number
             if part.last_at < at and part.last_at // size == at // size
         ]
-        unit = self.evidence.unit(*found[0], number) if len(found) == 1 else None
-        proved = len(found) == 1 and (unit is None or unit["commitlog_offset"] == at)
-        return QueueSlot(*found[0], number, unit["tags_code"] if unit is not None else None) if proved else None
+        return self._open_slot(found[0], number, at) if len(found) == 1 else None
+
+    def _open_slot(self, queue: QueueName, number: int, at: int) -> QueueSlot | None:
+        """Return a slot of a queue with the tags code of its unit; None if that points to another record than `at`."""
+        unit = self.evidence.unit(*queue, number)
+        if unit is not None and unit["commitlog_offset"] != at:
+            return None
+        return QueueSlot(*queue, number, unit["tags_code"] if unit is not None else None)
 
     def _near_topic(self, suspect: _Suspect, message: Message) -> QueueSlot | None:
         """Return the slot in the only topic that differs in one character and lacks the record's queue offset."""
