@@ -203,15 +203,13 @@ class BrokerRules:
 def rules_for(version: str | None = None) -> BrokerRules:
     """Return the rules of a version; `5.1` means the newest 5.1.x, None the newest of all.
 
-    Errors: UsageError for an unknown version, naming similar ones.
+    Errors: UsageError for an unknown version, naming those before and after it.
     """
     wanted = (version or NEWEST).strip().lower().removeprefix("v").removeprefix("rocketmq-all-")
     if wanted not in VERSIONS:
         family = [v for v in VERSIONS if v.startswith(wanted + ".")]
         if not family or not wanted:
-            import difflib
-
-            near = difflib.get_close_matches(wanted, VERSIONS, n=3, cutoff=0.7)
+            near = _nearest(wanted)
             nearest = f"; nearest: {', '.join(near)}" if near else ""
             raise UsageError(
                 Text("no rules for RocketMQ {version}{nearest}", version=version, nearest=nearest),
@@ -219,6 +217,16 @@ def rules_for(version: str | None = None) -> BrokerRules:
             )
         wanted = family[-1]
     return _rules(wanted)
+
+
+def _nearest(wanted: str) -> list[str]:
+    """Return the known versions before and after an unknown one, oldest first; empty for what is no version."""
+    if re.fullmatch(r"[0-9]{1,4}(\.[0-9]{1,4})*", wanted) is None:
+        return []
+    number = version_number(wanted)
+    before = [version for version in VERSIONS if version_number(version) < number]
+    after = [version for version in VERSIONS if version_number(version) > number]
+    return [*before[-1:], *after[:1]]
 
 
 def version_number(version: str) -> tuple[int, ...]:

@@ -33,12 +33,24 @@ def test_version_may_be_shortened(asked: str, version: str) -> None:
     assert rules_for(asked).version == version
 
 
-@pytest.mark.parametrize("asked", ["5.3.9", "6.0.0", "nonsense", "5.1.", "."])
-def test_unknown_version_names_the_known_ones(asked: str) -> None:
+_NEAREST = {
+    "6.0": "; nearest: 5.5.1",
+    "6.0.0": "; nearest: 5.5.1",
+    "5.3.9": "; nearest: 5.3.4, 5.4.0",
+    "4.5.0": "; nearest: 4.4.0, 4.5.1",
+    "3.2.6": "; nearest: 4.3.0",
+    "nonsense": "",
+    "5.1.": "",
+    ".": "",
+}
+
+
+@pytest.mark.parametrize("asked", _NEAREST)
+def test_unknown_version_names_the_nearest_ones(asked: str) -> None:
     with pytest.raises(UsageError) as refused:
         rules_for(asked)
     assert refused.value.advice == "versions from 4.3.0 to 5.5.1 are supported"
-    assert ("nearest: 5.3." in refused.value.message) == (asked == "5.3.9")
+    assert refused.value.message == f"no rules for RocketMQ {asked}{_NEAREST[asked]}"
 
 
 def test_wrong_length_is_ignored_only_by_old_versions_and_4_9_2() -> None:
