@@ -87,11 +87,17 @@ class OtherFiles:
             names = [name for name, _, _ in listed]
             copied = [self._file(directory / name, length, mtime) for name, length, mtime in listed]
             if None not in copied and names == [name for name, _, _ in database_files(self.store.files, directory)]:
-                return [one for one in copied if one is not None]
+                return [one for one in (*copied, self._options(directory)) if one is not None]
         raise CouldNotCheck(
             Text("{directory}: its files change faster than they are read", directory=directory),
             Text("run the command again"),
         )
+
+    def _options(self, directory: Path) -> OtherFile | None:
+        """Copy the newest options of a RocksDB, which name the version that opened it last; None without them."""
+        entries = [e for e in self.store.files.list(directory) if e.regular and e.path.name.startswith("OPTIONS-")]
+        newest = max(entries, key=lambda entry: entry.path.name, default=None)
+        return None if newest is None else self._file(newest.path, newest.length, newest.mtime_ns)
 
     def _file(self, path: Path, length: int, mtime_ns: int) -> OtherFile | None:
         """Copy one file; None if it disappeared."""

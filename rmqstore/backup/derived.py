@@ -127,6 +127,10 @@ class DerivedFiles(Files):
     # --- Files ----------------------------------------------------------------------------------------------------
 
     @property
+    def written_by(self) -> tuple[str, str] | None:
+        return self.snapshot.written_by
+
+    @property
     def derives(self) -> bool:
         return True
 

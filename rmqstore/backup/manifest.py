@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
 from rmqstore.backup.storage import check_key, is_name
+from rmqstore.brokers.rules import writer_of
 from rmqstore.errors import CouldNotCheck, Refused, UsageError
 from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
 from rmqstore.files.index import index_sizes
@@ -26,6 +27,7 @@ FORMAT = 1
 COMMITLOG, DLEDGER = "commitlog", "dledger"
 _LOG_KEY = re.compile(r"log/(commitlog|dledger)/\d{20}(\.[A-Za-z0-9-]+)*")
 _HASH = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){2}")
 _SNAPSHOT = re.compile(r"\d{8}T\d{6}Z(-\d{1,6})?")
 _MOST = 1 << 62
 TAIL = ".tail-"
@@ -168,7 +170,8 @@ class StoreLayout:
     """What of a store cannot be told from its log: `settings` in the form of broker.conf, and what existed.
 
     `queues`: "files", "rocksdb" or "both"; `rocksdb`: the directory of the database. `has_index`, `epochs`: the store
-    had index files, and epochs of a controller group.
+    had index files, and epochs of a controller group. `written_by`: the oldest and the newest version that can have
+    written the store; None if nothing tells.
     """
 
     kind: str
@@ -178,6 +181,7 @@ class StoreLayout:
     has_index: bool = True
     epochs: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    written_by: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,7 +383,16 @@ class _FieldReader:
         if data["queues"] not in ("files", "rocksdb", "both") or (data["rocksdb"] and not is_name(data["rocksdb"])):
             raise Unsound
         flags = bool(data["has_index"]), bool(data["epochs"])
-        return StoreLayout(str(data["kind"]), self_id, data["queues"], data["rocksdb"], *flags, settings)
+        names = str(data["kind"]), self_id, data["queues"], data["rocksdb"]
+        return StoreLayout(*names, *flags, settings, self.writer(data.get("written_by")))
+
+    def writer(self, data: Sequence[Any] | None) -> tuple[str, str] | None:
+        if data is None:  # of a release that did not note it
+            return None
+        oldest, newest = map(str, data)
+        if not (_VERSION.fullmatch(oldest) and _VERSION.fullmatch(newest)):
+            raise Unsound
+        return oldest, newest
 
     def branch(self, data: Mapping[str, Any]) -> BranchStart:
         time = data["time"]
@@ -439,6 +452,7 @@ def layout_of(store: Store) -> StoreLayout:
         settings["storeType"] = "defaultRocksDB"
     if (rocksdb or beside) and store.rocksdb_directory.name == SEPARATE:
         settings[SEPARATE_KEY] = "true"
+    writer = writer_of(store)
     return StoreLayout(
         store.kind.value,
         store.dledger.self_id if store.dledger is not None else "",
@@ -447,6 +461,7 @@ def layout_of(store: Store) -> StoreLayout:
         bool(store.index_files),
         _EPOCHS in store.top,
         dict(sorted(settings.items())),
+        (writer.oldest, writer.newest) if writer.known else None,
     )
 
 

@@ -357,7 +357,9 @@ class _Build:
             self._verify()
 
     def _open(self) -> Store:
-        return open_store(self.place, self.config)
+        store = open_store(self.place, self.config)
+        store.written_by = self.manifest.layout.written_by
+        return store
 
     def _options(self, units: KeptUnits | None = None) -> VerifyOptions:
         return VerifyOptions(jobs=self.options.jobs, broker=self.options.broker, units=units)

@@ -83,6 +83,10 @@ class SnapshotFiles(Files):
         self.manifest = manifest
         self.root = root
 
+    @property
+    def written_by(self) -> tuple[str, str] | None:
+        return self.manifest.layout.written_by
+
     @cached_property
     def _entries(self) -> dict[Path, tuple[DirEntry, LogFile | OtherFile | None]]:
         """Every file and directory by its path."""

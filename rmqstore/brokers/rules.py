@@ -346,6 +346,9 @@ def writer_of(store: Store) -> Writer:
     """Return which versions can have written a store last. Errors: none; what cannot be read proves nothing."""
     if store.part is not None:
         return Writer(VERSIONS[0], NEWEST, ())
+    if store.written_by is not None:  # a copy lacks some of the signs, and has new ones
+        low, high = store.written_by
+        return Writer(low, high, (WriterSign(Text("the files of the store that was copied"), low, high),))
     signs = [sign for sign in (_library(store), *_present(store), *_missing(store)) if sign is not None]
     oldest, newest = VERSIONS[0], NEWEST
     used: list[WriterSign] = []

@@ -161,6 +161,11 @@ class Files(ABC):
         return False
 
     @property
+    def written_by(self) -> tuple[str, str] | None:
+        """The oldest and the newest version that can have written the store that was copied; None: unknown."""
+        return None
+
+    @property
     def derives(self) -> bool:
         """Whether queues and index are made from the log in the process that asks for them, as for a snapshot."""
         return False

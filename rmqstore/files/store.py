@@ -152,7 +152,8 @@ class Store(StoreQueues):
 
     The other attributes describe a changed view of the store. `moved` maps the path that a file will have to the path
     that it has on disk now, and `left_out` are files that will be gone (see `rearranged`). `expiring` is the number of
-    oldest log files to ignore, because a running broker deletes them during a read.
+    oldest log files to ignore, because a running broker deletes them during a read. `written_by`: the oldest and the
+    newest version that can have written the store of which this is a copy; None: unknown, or no copy.
     """
 
     def __init__(self, path: Path, config: BrokerConfig, files: Files = LOCAL) -> None:
@@ -160,6 +161,7 @@ class Store(StoreQueues):
         self.moved: Mapping[Path, Path] = {}
         self.left_out: frozenset[Path] = frozenset()
         self.expiring = 0
+        self.written_by = files.written_by
 
     # --- logs -----------------------------------------------------------------------------------------------------
 

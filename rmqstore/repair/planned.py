@@ -144,6 +144,10 @@ class Overlay(Files):
         self._above = frozenset(str(above) for place in self._nodes for above in Path(place).parents)
         self._folders.clear()
 
+    @property
+    def written_by(self) -> tuple[str, str] | None:
+        return self._files.written_by
+
     # --- the steps ------------------------------------------------------------------------------------------------
 
     def _take(self, step: Step, aside: dict[str, _File]) -> None:

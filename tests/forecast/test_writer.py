@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,34 @@ def test_a_version_that_knows_no_rocksdb_is_told_the_first_one_that_reads_the_se
 def test_remains_after_the_last_record_are_no_records_of_a_newer_format() -> None:
     report: Any = run_json("verify", str(unpack("5.5.1-nommap")), exit_code=0)
     assert [(row["oldest"], row["newest"]) for row in report["brokers"]] == [("4.3.0", "5.5.1")]
+
+
+COPIED = {"5.4.0-clean": ("5.4.0", "5.4.0"), "4.9.7-clean": ("4.3.0", "4.9.8"), "5.5.1-flushed": ("5.5.0", "5.5.1")}
+
+
+@pytest.mark.parametrize("name", COPIED)
+def test_a_snapshot_knows_who_wrote_its_store(name: str, tmp_path: Path) -> None:
+    store, repository = copy_store(name, tmp_path), str(tmp_path / "repository")
+    oldest, newest = COPIED[name]
+    starts = "5.4.0" if newest == "4.9.8" else newest
+    run_json("backup", str(store), repository, "--name", "a", exit_code=0)
+    seen: Any = run_json("verify", f"{repository}::a", exit_code=0)
+    assert (seen["writer"]["oldest"], seen["writer"]["newest"]) == (oldest, newest)
+    made: Any = run_json("restore", f"{repository}::a", str(tmp_path / "restored"), exit_code=0)
+    assert made["broker"]["version"] == starts
+    seeded: Any = run_json("seed", str(store), str(tmp_path / "seeded"), "--role", "slave", exit_code=0)
+    assert seeded["broker"]["version"] == starts
+    for copy in ("restored", "seeded"):  # what only newer versions write would be a wrong sign
+        checkpoint = parse_checkpoint((tmp_path / copy / "checkpoint").read_bytes())
+        assert (checkpoint.logics_physical_offset > 0) == (oldest == "5.5.0")
+
+
+def test_a_manifest_without_a_writer_can_be_read(tmp_path: Path) -> None:
+    store, repository = copy_store("4.9.7-clean", tmp_path), tmp_path / "repository"
+    run_json("backup", str(store), str(repository), "--name", "a", exit_code=0)
+    manifest = next(repository.glob("**/snapshots/*.json"))
+    raw = json.loads(manifest.read_text())
+    assert raw["layout"].pop("written_by") == ["4.3.0", "4.9.8"]
+    manifest.write_text(json.dumps(raw))
+    report: Any = run_json("verify", f"{repository}::a", exit_code=0)
+    assert report["broker"]["version"] == "5.5.1"
