@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from functools import cached_property, partial
 from itertools import islice
@@ -371,7 +372,22 @@ class StoreQueues:
         if not seen:
             return None
         size, source = infer_file_size(seen, kind.default_size, kind.unit)
-        return None if source == "default" else size
+        return self._padded_size(seen, kind.unit) if source == "default" else size
+
+    def _padded_size(self, entries: Sequence[DirEntry], unit: int) -> int | None:
+        """Return the longest length of several files that end with zeros; None if names contradict it.
+
+        Only a broker pads files: one that was cut, or copied without the zeros at its end, does not end with zeros.
+        """
+        named = {e.path: e for e in entries if not e.directory and file_name_to_offset(e.path.name) is not None}
+        starts = [file_name_to_offset(path.name) or 0 for path in named]
+        lengths = Counter(e.length for e in named.values() if e.length and e.length % unit == 0)
+        for size in sorted((length for length, times in lengths.items() if times > 1), reverse=True):
+            alike = [path for path, e in named.items() if e.length == size]
+            padded = sum(not any(self.files.read_at(path, unit, size - unit)) for path in alike)
+            if padded > 1 and not any(start % size for start in starts):
+                return size
+        return None
 
     @cached_property
     def strays(self) -> list[DirEntry]:

@@ -145,7 +145,8 @@ def sizes_decisions(store: Store, findings: Iterable[Finding]) -> Iterator[str]:
             )
     if store.commitlog is not None and store.commitlog.files and store.commitlog.size_from == "default":
         yield Text(
-            "the commitlog file size cannot be inferred from the files; {file_size} is assumed",
+            "the commitlog file size cannot be inferred from the files; {file_size} is assumed: give -c broker.conf, "
+            "which has mappedFileSizeCommitLog, or accept it",
             file_size=store.commitlog.file_size,
         )
 

@@ -56,7 +56,8 @@ def size_decision(store: Store, kind: QueueKind) -> str | None:
     if any(log is not None and log.size_from == "files" and log.file_size == COMMITLOG_FILE_SIZE for log in logs):
         return None
     return Text(
-        "the consume queue files do not show their size; {size:,} is assumed ({key} in broker.conf)",
+        "the consume queue files do not show their size; {size:,} is assumed: give -c broker.conf, which has "
+        "{key}, or accept it",
         size=store.queue_file_size(kind),
         key=kind.size_key,
     )
