@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
@@ -513,6 +513,26 @@ def verify(store: Store, options: VerifyOptions | None = None, mapper: Mapper | 
     Errors: OSError only if a directory vanishes meanwhile; bad bytes are findings.
     """
     return while_files_expire(store, lambda store: examine_lasting(store, options, mapper))[1].report
+
+
+@runtime_checkable
+class ReadsLogFirst(Protocol):
+    """Files that derive parts of a store from its log, and so read the log before these parts are verified."""
+
+    def read_first(self, options: VerifyOptions, mapper: Mapper | None) -> VerifyOptions:
+        """Read the log; return options with which to verify the store without reading the log again."""
+
+
+def examine_named(store: Store, options: VerifyOptions, mapper: Mapper | None = None) -> tuple[Store, Verified]:
+    """Examine a store, whose files may expire meanwhile, or a snapshot. Return also the store as it was listed last.
+
+    The log of a snapshot, from which its other parts are derived, is read once. `mapper` replaces the `jobs`
+    processes. Errors: as `examine`.
+    """
+    partly = not options.reads_whole_log or options.max_duration is not None or options.last_run is not None
+    files = store.files
+    how = files.read_first(options, mapper) if isinstance(files, ReadsLogFirst) and not partly else options
+    return while_files_expire(store, lambda look: examine_lasting(look, how, mapper))
 
 
 def examine_lasting(

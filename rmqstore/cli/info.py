@@ -58,8 +58,8 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     checkpoint, DLedger terms and indexes, time range. Reads only a few kilobytes per file, and does not look for
     problems: that is what `rmqstore verify` does.
     """
-    from rmqstore.backup.snapshot_store import LOG_ONLY
     from rmqstore.cli.shared.reading import open_named
+    from rmqstore.files.sources import LOG_ONLY
     from rmqstore.views.info import info as look
 
     opened = open_named(store, config, LOG_ONLY)

@@ -402,7 +402,7 @@ def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
 
 def _before(out: Output, opened: Store, work: WorkOptions) -> tuple[Store, LostMessages, Losses, Verified]:
     """Return the store that was examined, a view of it, what it loses, and what was verified."""
-    from rmqstore.backup.snapshot_store import examine_named
+    from rmqstore.checks.verify import examine_named
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.replica.own_copies import names_of_copies

@@ -54,8 +54,8 @@ def report(
     With --incident: what was damaged, what each broker version would have done, what was done and when, every lost
     message, what was given back, and what to do now. `rmqstore journals STORE` lists the journals.
     """
-    from rmqstore.backup.snapshot_store import FOR_VERIFY
     from rmqstore.cli.shared.reading import open_named
+    from rmqstore.files.sources import FOR_VERIFY
     from rmqstore.views.reports import store_report
 
     assert out.path is not None
@@ -75,7 +75,7 @@ def report(
 
 def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list_path: Path | None) -> int:
     """Write the page of one repair, and its list of messages."""
-    from rmqstore.backup.snapshot_store import examine_named
+    from rmqstore.checks.verify import examine_named
     from rmqstore.cli.html.incident_page import page
     from rmqstore.cli.printing.table_output import write_rows
     from rmqstore.cli.shared.reading import refuse_part

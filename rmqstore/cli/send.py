@@ -267,7 +267,7 @@ def _of_store(
     Errors: NotAStore, when the first one is taken.
     """
     from rmqstore.append.sending.send import Numbered
-    from rmqstore.backup.snapshot_store import LOG_ONLY
+    from rmqstore.files.sources import LOG_ONLY
     from rmqstore.scan.window import ScanOptions
     from rmqstore.views.dump.messages import CHUNK, ExportOptions, read_messages
 

@@ -114,7 +114,8 @@ def verify(
     if checks.others:
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
-    from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
+    from rmqstore.checks.verify import examine_named
+    from rmqstore.files.sources import FOR_VERIFY
 
     refuse_unknown_codes(checks.only)
     if checks.since_last is not None:
@@ -176,7 +177,8 @@ def _several(
 
     Errors: UsageError for options that are about one store.
     """
-    from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
+    from rmqstore.checks.verify import examine_named
+    from rmqstore.files.sources import FOR_VERIFY
 
     given = {
         "--resume": checks.resume,

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import RmqStoreError, UsageError, reason
+from rmqstore.files.sources import LOG_ONLY
 from rmqstore.repair.replica.heal import find_offers
 from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.dispatch import QueueTable

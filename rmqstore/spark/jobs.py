@@ -17,10 +17,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rmqstore.backup.snapshot_store import FOR_VERIFY, examine_named
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import VerifyOptions
+from rmqstore.checks.verify import VerifyOptions, examine_named
 from rmqstore.errors import NotReadable, RmqStoreError
+from rmqstore.files.sources import FOR_VERIFY
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper, Split
 from rmqstore.texts import Text, joined

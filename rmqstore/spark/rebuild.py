@@ -22,10 +22,10 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.disk import create_file, make_directories, replace_file
-from rmqstore.backup.snapshot_store import LOG_ONLY
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
+from rmqstore.files.sources import LOG_ONLY
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.plan.content import Content

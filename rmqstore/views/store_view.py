@@ -14,10 +14,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
-from rmqstore.backup.snapshot_store import FOR_READING, files_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.log_ends import first_true
+from rmqstore.files.sources import FOR_READING, files_of
 from rmqstore.files.store import Store, recognised
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import decompress

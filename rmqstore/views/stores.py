@@ -15,10 +15,10 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.backup.snapshot_store import FOR_READING, open_named
 from rmqstore.errors import NotAStore, NotReadable, UsageError, about
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.sources import FOR_READING, open_named
 from rmqstore.files.store import Store
 from rmqstore.scan.columns import NOTHING, Repaired
 from rmqstore.scan.records import scan_file

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.backup.derived import DerivedFiles
-from rmqstore.backup.snapshot_store import open_named
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.sources import open_named
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import BLANK_MAGIC_U32, BLANK_SIZE
 from tests.backup.growing import GrowingStore

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.backup import snapshot_store
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import in_words, many, parse_time
 from rmqstore.errors import NotAStore
+from rmqstore.files import sources
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.texts import Text
 
@@ -76,6 +76,6 @@ def tell_damage(out: Output, damage: Skipped) -> int:
     return 1
 
 
-def open_named(path: Path, config: BrokerConfig, parts: frozenset[str] = snapshot_store.FOR_READING) -> Store:
-    """Open a store or a snapshot, as `backup.snapshot_store.open_named`; a time may be in the zone of --utc."""
-    return snapshot_store.open_named(path, config, parts, parse_time)
+def open_named(path: Path, config: BrokerConfig, parts: frozenset[str] = sources.FOR_READING) -> Store:
+    """Open a store or a snapshot, as `files.sources.open_named`; a time may be in the zone of --utc."""
+    return sources.open_named(path, config, parts, parse_time)
