@@ -88,9 +88,10 @@ if TYPE_CHECKING:
     from rmqstore.append.encoder import NewMessage
     from rmqstore.append.message_store import MessageStore, StoreOptions, open_writable
     from rmqstore.brokers.simulate import simulate_start
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.checks.problems.table import PROBLEMS
-    from rmqstore.checks.verify import Verified, VerifyOptions, examine, verify
+    from rmqstore.checks.verify import Verified, examine, verify
     from rmqstore.errors import RmqStoreError
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store

@@ -14,7 +14,8 @@ from typing import Any
 
 from rmqstore.backup.manifest import DLEDGER, Manifest
 from rmqstore.backup.snapshot_files import SnapshotFiles
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verify import Verified, examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.store import Store, open_store

@@ -45,8 +45,9 @@ from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
 from rmqstore.texts import Joined, Placed, Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.rows import MessageRowFacts
-    from rmqstore.checks.verified import Verified, VerifyOptions
+    from rmqstore.checks.verified import Verified
     from rmqstore.scan.units import KnownUnits
 
 

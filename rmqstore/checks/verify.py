@@ -42,6 +42,7 @@ from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.misplaced_files import find_misplaced
+from rmqstore.checks.options import VerifyOptions as VerifyOptions
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState, Report
 from rmqstore.checks.problems.report import problem_counts as problem_counts
@@ -49,7 +50,6 @@ from rmqstore.checks.problems.table import Severity
 from rmqstore.checks.queues.batch_queue import check_batch_queues
 from rmqstore.checks.queues.consumequeue import check_consume_queues, check_queue_extensions, check_queues_alone
 from rmqstore.checks.verified import Verified as Verified
-from rmqstore.checks.verified import VerifyOptions as VerifyOptions
 from rmqstore.errors import about
 from rmqstore.files.config import batch_topics, only_in_backup, topics_of_known_kind
 from rmqstore.files.log_ends import queue_bounds

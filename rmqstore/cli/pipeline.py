@@ -157,7 +157,7 @@ def _run(
     spark: Any, job: str, stores: list[str], where: dict[str, Any], target: str | None, asked: JobOptions
 ) -> JobResult:
     """Run a job other than sql; `where`: broker.conf and progress."""
-    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.spark import jobs
     from rmqstore.spark.jobs import WHOLE_BELOW, Tasks
     from rmqstore.views.dump.selection import Selection

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.shared.filters import refuse_unknown_codes
+from rmqstore.cli.shared.codes import refuse_unknown_codes
 from rmqstore.cli.shared.options import SOURCE, Applying, WorkOptions, applying, broker_option, command, gathered
 from rmqstore.errors import UsageError
 from rmqstore.files.disk import is_snapshot_address

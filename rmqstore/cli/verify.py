@@ -16,7 +16,8 @@ import click
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.output import Output, Styled, json_bytes, refuse_inside
 from rmqstore.cli.printing.quantities import DURATION
-from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics, parse_queues, refuse_unknown_codes
+from rmqstore.cli.shared.codes import refuse_unknown_codes
+from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics, parse_queues
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
@@ -25,9 +26,9 @@ from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.checks.since_last import LastRun
-    from rmqstore.checks.verify import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
 

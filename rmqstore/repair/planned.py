@@ -24,9 +24,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.stored_units import opened
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Findings, Report
 from rmqstore.checks.since_last import Identity, KeptPart, kept_part, options_key
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.checks.verify import Verified, examine
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store

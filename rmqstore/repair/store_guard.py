@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.brokers.dledger import written_by_newer
-from rmqstore.checks.verify import Verified, VerifyOptions, examine_lasting
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verify import Verified, examine_lasting
 from rmqstore.errors import Refused
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, unknown_entries, while_files_expire

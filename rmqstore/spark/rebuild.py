@@ -22,7 +22,8 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.disk import create_file, make_directories, replace_file
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verify import examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.sources import LOG_ONLY

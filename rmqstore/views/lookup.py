@@ -6,7 +6,6 @@ and its chain per topic, key and file.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -16,17 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqstore.errors import UsageError
-from rmqstore.files.config import configured_types
 from rmqstore.files.files import Files
 from rmqstore.files.index import index_chain, index_header, index_sizes
 from rmqstore.files.log_ends import first_true, queue_bounds
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, message_at
-from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.topics import queue_names, topics
 from rmqstore.formats import consumequeue, index, messageid, properties
 from rmqstore.formats.bodies import messages_in
-from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import Fault, Message, check_message, parse_message
 from rmqstore.formats.services import batch_extent
 from rmqstore.texts import Text
@@ -251,28 +248,6 @@ def in_file(files: Files, path: Path) -> Found | None:
     if message is None:
         return None
     return Found(message, None, str(path), 0, check_message(message, None) if fault is Fault.NONE else fault)
-
-
-def topics(store: Store) -> frozenset[str]:
-    """Return every topic that has a consume queue (files or RocksDB) or is in topics.json."""
-    out = topics_of_queues(store) | (configured_types(store.files, store.root) or {}).keys()
-    if store.rocksdb_consume_queue or store.light_in_rocksdb:
-        with contextlib.suppress(CannotRead):
-            out |= {topic for topic, _ in RocksDBQueues(store).names() if store.reads_rows(topic)}
-    return out
-
-
-def queue_names(store: Store) -> frozenset[QueueName]:
-    """Return topic and id of every consume queue (files, BatchCQ files or RocksDB). Errors: CannotRead."""
-    names = store.names_in_files()
-    if store.rocksdb_consume_queue:
-        names.update(RocksDBQueues(store).names())
-    return frozenset(names)
-
-
-def topics_of_queues(store: Store) -> frozenset[str]:
-    """Return every topic that has consume queue files."""
-    return frozenset(topic for topic, _ in store.names_in_files())
 
 
 def place_of(store: Store, topic: str, offset: int) -> tuple[int, int] | None:

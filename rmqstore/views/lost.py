@@ -25,6 +25,7 @@ from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
+from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, is_filler, parse_message
 from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder, State
@@ -196,7 +197,7 @@ class LostMessages:
     def _units_into(self, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[str, int, int], lookup.Unit]]:
         """Yield (place, unit) of the queue entries that point into some spans of the log, without light queues."""
         try:
-            names = sorted(lookup.queue_names(self.store)) if spans else []
+            names = sorted(queue_names(self.store)) if spans else []
         except CannotRead:
             return
         for name in names:

@@ -19,6 +19,7 @@ from rmqstore.files.log_ends import first_true
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store
+from rmqstore.files.topics import queue_names
 from rmqstore.formats import pop
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, UNIQ_KEY, parse_properties
@@ -176,7 +177,7 @@ class _LateAcknowledgements:
     def __init__(self, store: Store, newest: int | None) -> None:
         self.store, self.newest = store, newest
         self.queue_ids: defaultdict[str, list[int]] = defaultdict(list)
-        for topic, queue_id in lookup.queue_names(store):
+        for topic, queue_id in queue_names(store):
             self.queue_ids[topic].append(queue_id)
         self.copies: dict[tuple[str, str], frozenset[str]] = {}
         self._units = lookup.queue_reader(store)
@@ -213,7 +214,7 @@ class _ReviveLog:
 
     def queues(self) -> list[QueueName]:
         """Return the queues of the revive log."""
-        return sorted(name for name in lookup.queue_names(self.store) if name[0].startswith(pop.REVIVE_TOPIC))
+        return sorted(name for name in queue_names(self.store) if name[0].startswith(pop.REVIVE_TOPIC))
 
     def read(self, topic: str, queue_id: int, processed: int) -> None:
         """Read the newest messages of a queue; `processed`: the last queue offset that the broker has processed."""
@@ -313,7 +314,7 @@ class QueuePositions:
 
     def queues(self, topic: str) -> list[int]:
         """Return the ids of the queues of a topic."""
-        return sorted(queue_id for name, queue_id in lookup.queue_names(self.store) if name == topic)
+        return sorted(queue_id for name, queue_id in queue_names(self.store) if name == topic)
 
 
 def group_progress(

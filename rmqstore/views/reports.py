@@ -19,8 +19,9 @@ from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import Verified, VerifyOptions, examine_named
+from rmqstore.checks.verify import Verified, examine_named
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store

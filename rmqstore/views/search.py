@@ -15,6 +15,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.mapped_file_queue import MappedFileQueue, message_at
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
+from rmqstore.files.topics import topics
 from rmqstore.formats import messageid
 from rmqstore.formats.message import Fault
 from rmqstore.scan.window import ScanOptions
@@ -201,9 +202,9 @@ class _Search:
         if not texts or not files:
             return texts
         self.answer.searched = "index"
-        topics = self.question.topics or lookup.topics(self.store)
+        wanted = self.question.topics or topics(self.store)
         seen, known = set(), set()
-        for hit in files.hits(topics, sorted(texts)):
+        for hit in files.hits(wanted, sorted(texts)):
             if (hit.offset, hit.key) not in seen:
                 seen.add((hit.offset, hit.key))
                 if self._hit(hit):

@@ -17,6 +17,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.log_ends import first_true
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
+from rmqstore.files.topics import topics
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
@@ -195,7 +196,7 @@ class Lifecycles:
 
     def __init__(self, store: Store, index: KeyIndex) -> None:
         self.store, self.index = store, index
-        self.topics = lookup.topics(store)
+        self.topics = topics(store)
 
     def of(self, found: Found, others: Iterable[Found] = ()) -> Lifecycle:
         """Return the lifecycle of a message. `others`: messages already found, which may be related to it."""

@@ -15,8 +15,9 @@ from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.problems.report import Report
-    from rmqstore.checks.verify import Verified, VerifyOptions
+    from rmqstore.checks.verify import Verified
     from rmqstore.cli.shared.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store

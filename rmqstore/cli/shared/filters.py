@@ -57,20 +57,6 @@ def parse_queues(texts: tuple[str, ...]) -> tuple[frozenset[int], frozenset[Queu
     return frozenset(ids), frozenset(pairs)
 
 
-def refuse_unknown_codes(codes: Iterable[str]) -> None:
-    """Errors: UsageError for the first --only that is not a problem code; suggests a similar one."""
-    from rmqstore.checks.problems.table import PROBLEMS
-
-    for code in codes:
-        if code not in PROBLEMS:
-            close = closest(code.upper(), PROBLEMS, 0.5)
-            hint = Text(", did you mean {close}?", close=close) if close else ""
-            raise UsageError(
-                Text("--only {code}: no such problem code{hint}", code=code, hint=hint),
-                Text("`man rmqstore-problems` lists all codes"),
-            )
-
-
 def refuse_filters(what: str, selection: Selection, fitting: Collection[str]) -> None:
     """Errors: UsageError for a filter that does not apply to what is dumped."""
     for name in _filters(selection):
@@ -159,7 +145,7 @@ def note_unknown_topics(out: Output, store: Store, topics: Iterable[str], pairs:
     wanted = [*topics, *sorted({topic for topic, _ in pairs})]
     if not wanted or store.part is not None:
         return
-    from rmqstore.views.lookup import topics as topics_of
+    from rmqstore.files.topics import topics as topics_of
 
     known = topics_of(store)
     for topic in wanted if known else ():

@@ -5,7 +5,7 @@
 
 Options reach the function as a few values: `out` (output), `config` (-c), `filters` (topics, queues, times), `work`
 (--jobs, --max-rate, --broker). `@gathered` does the same for options of one command. The function returns the exit
-code. Errors complete nothing: a message would appear in the command line that is being typed.
+code.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 from click.core import ParameterSource
-from click.shell_completion import CompletionItem
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import SIZE, TIME, UTC_KEY
+from rmqstore.cli.shared.completion import add_completion
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, kept, paged
 from rmqstore.cli.shared.settings import config_of, defaults
@@ -32,103 +32,10 @@ from rmqstore.files.disk import StorePath, real_path
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.scan.window import ScanOptions
     from rmqstore.scan.workers import Workers
-
-
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
-
-
-def _completer(values: Callable[[click.Context], Iterable[str]]) -> Completer:
-    @functools.wraps(values)
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        try:
-            return [CompletionItem(value) for value in values(ctx) if value.startswith(incomplete)]
-        except Exception:  # noqa: BLE001  # see the docstring of this module
-            return []
-
-    return complete
-
-
-def _store(ctx: click.Context) -> Path:
-    """STORE as typed; while an option lacks its value, click has not assigned the arguments yet."""
-    given = ctx.params.get("store") or next(word for word in ctx.args if not word.startswith("-"))
-    return Path(given)
-
-
-@_completer
-def topics(ctx: click.Context) -> Iterable[str]:
-    """Topics of STORE."""
-    from rmqstore.files.store import open_store
-    from rmqstore.views.lookup import topics as topics_of
-
-    return sorted(topics_of(open_store(_store(ctx))))
-
-
-@_completer
-def queues(ctx: click.Context) -> Iterable[str]:
-    """TOPIC/ID of the consume queues of STORE, or of --topic."""
-    from rmqstore.files.store import open_store
-
-    opened = open_store(_store(ctx))
-    wanted = ctx.params.get("topics") or ()
-    return [f"{topic}/{number}" for topic, number in sorted(opened.names_in_files()) if not wanted or topic in wanted]
-
-
-@_completer
-def codes(_: click.Context) -> Iterable[str]:
-    """Problem codes."""
-    from rmqstore.checks.problems.table import PROBLEMS
-
-    return sorted(PROBLEMS)
-
-
-@_completer
-def versions(_: click.Context) -> Iterable[str]:
-    """Broker versions whose rules are known."""
-    from rmqstore.brokers.rules import VERSIONS
-
-    return VERSIONS
-
-
-@_completer
-def store_journals(ctx: click.Context) -> Iterable[str]:
-    """Journals of STORE, newest first."""
-    from rmqstore.repair.journal.journal import list_journals
-
-    return [str(info.path) for info in reversed(list_journals(_store(ctx)))]
-
-
-def journals_below(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Journals of the store that is being typed, newest first; otherwise directories."""
-    from rmqstore.repair.journal.journal import list_journals
-
-    try:
-        typed = Path(incomplete or ".")
-        store = typed if typed.is_dir() else typed.parent
-        store = store.parent if store.name == ".rmqstore" else store
-        found = [str(store / ".rmqstore" / info.path.name) for info in reversed(list_journals(store))]
-    except Exception:  # noqa: BLE001  # see the docstring of this module
-        found = []
-    fitting = [CompletionItem(name) for name in found if name.startswith(incomplete)]
-    return fitting or [CompletionItem(incomplete, type="dir")]
-
-
-_BY_NAME: dict[str, Completer] = {
-    "topics": topics,
-    "topic": topics,
-    "queues": queues,
-    "only": codes,
-    "broker": versions,
-}
-_JOURNALS: dict[str, Completer] = {"lost": store_journals, "undo": journals_below, "resume": journals_below}
-
-
-def completer_of(command: str, parameter: str) -> Completer | None:
-    """Return the completion of a command's parameter; None for that of click."""
-    return _JOURNALS.get(command) if parameter == "journal" else _BY_NAME.get(parameter)
 
 
 P = ParamSpec("P")
@@ -196,7 +103,7 @@ class WorkOptions:
 
     def verifying(self, progress: Callable[[int], None] | None = None, **more: Any) -> VerifyOptions:
         """Return options of `verify` with these values."""
-        from rmqstore.checks.verify import VerifyOptions
+        from rmqstore.checks.options import VerifyOptions
 
         return VerifyOptions(
             jobs=self.jobs, max_rate=self.max_rate, broker=self.broker or "", progress=progress, **more
@@ -273,9 +180,7 @@ def command(
         result.params += _shared(store, report, formats, filters, work)
         result.params.sort(key=lambda parameter: not isinstance(parameter, click.Argument))
         for parameter in result.params:
-            complete = completer_of(name, parameter.name or "")
-            if complete is not None:
-                parameter.shell_complete = functools.partial(_complete, parameter, complete)  # type: ignore[method-assign]
+            add_completion(name, parameter)
         return result
 
     return decorate
@@ -320,12 +225,6 @@ def _gather(values: dict[str, Any], name: str, kind: type | str) -> None:
     made: Any = kind
     found = [(field, values.pop(field.name)) for field in fields(made) if field.name in values]
     values[name] = made(**{f.name: value for f, value in found if value is not None or f.default is MISSING})
-
-
-def _complete(
-    parameter: click.Parameter, complete: Completer, ctx: click.Context, incomplete: str
-) -> list[CompletionItem]:
-    return complete(ctx, parameter, incomplete)
 
 
 def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verify import Verified, examine
 from rmqstore.errors import Refused, RmqStoreError, StoreIsLive
 from rmqstore.files.store import Store
 from rmqstore.repair.plan.content import Json

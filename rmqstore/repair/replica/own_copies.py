@@ -11,7 +11,8 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqstore.checks.verify import Verified, VerifyOptions
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verify import Verified
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import OddKind

@@ -26,6 +26,7 @@ from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.store import BROKER_NAMES, QueueKind, Store
 from rmqstore.files.store_queues import has_database
+from rmqstore.files.topics import topics, topics_of_queues
 from rmqstore.formats import checkpoint, consumequeue, index
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
 from rmqstore.texts import Text
@@ -34,7 +35,6 @@ from rmqstore.views.bundle.names import JSON_WORDS, Pseudonyms, json_text
 from rmqstore.views.bundle.units import IndexHashes, ext_pieces, index_pieces, timer_pieces, unit_pieces
 from rmqstore.views.dump.messages import Job, Log, logs_of, read_records
 from rmqstore.views.dump.selection import Selection
-from rmqstore.views.lookup import topics, topics_of_queues
 
 _PAGE = 4096
 _BLOCK = 4 << 20
