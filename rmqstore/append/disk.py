@@ -12,31 +12,22 @@ import fcntl
 import mmap
 import os
 import shutil
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+import stat
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
-from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.disk import explain as explain
 from rmqstore.files.disk import explained as explained
 from rmqstore.files.disk import start_writing
-from rmqstore.texts import Text
+from rmqstore.files.disk import sync_directory as sync_directory
+from rmqstore.files.private import DIRECTORY_MODE, FILE_MODE
 
-FILE_MODE = 0o644
 _ANONYMOUS: int = getattr(os, "O_TMPFILE", 0)
 
 
-def sync_directory(directory: Path) -> None:
-    """fsync a directory, so that new, renamed and deleted entries are on disk."""
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def make_directories(directory: Path) -> None:
-    """Create a directory and its missing parents, and fsync the parent of each.
+    """Create a directory of a store and its missing parents, each like the one that it is in, and fsync their parents.
 
     Errors: NotReadable, NoSpace.
     """
@@ -46,16 +37,32 @@ def make_directories(directory: Path) -> None:
         directory = directory.parent
     for path in reversed(missing):
         with explained(path):
-            path.mkdir(exist_ok=True)
+            try:
+                path.mkdir(DIRECTORY_MODE)
+            except FileExistsError:
+                if not path.is_dir():
+                    raise
+                continue
+            take_rights(path, path.parent.stat(), 0o777)
             sync_directory(path.parent)
+
+
+def take_rights(entry: Path | int, like: os.stat_result, mask: int) -> None:
+    """Give a new file or directory of a store the mode of its directory, of which `mask` is taken.
+
+    Run by root, also its owner: the broker of another user has to open it. Errors: OSError.
+    """
+    if os.geteuid() == 0 and (like.st_uid, like.st_gid) != (0, 0):
+        os.chown(entry, like.st_uid, like.st_gid)
+    os.chmod(entry, stat.S_IMODE(like.st_mode) & mask)  # noqa: PTH101  # the entry may be a descriptor
 
 
 def create_file(path: Path, size: int, content: bytes = b"") -> int:
     """Create a sparse file of full size that begins with `content`, and return its descriptor for reading and writing.
 
     If the file system supports it, a link makes the complete file appear at once, so that a broker never finds an empty
-    file, or a consume queue file of zeros, whose first unit it would accept. The directory is fsynced. A failure leaves
-    no file behind.
+    file, or a consume queue file of zeros, whose first unit it would accept. Its mode is that of the directory,
+    which is fsynced. A failure leaves no file behind.
     Errors: OutputExists, NoSpace, NotReadable.
     """
     make_directories(path.parent)
@@ -63,6 +70,7 @@ def create_file(path: Path, size: int, content: bytes = b"") -> int:
     try:
         descriptor, named = _open_new(path)
         try:
+            take_rights(descriptor, path.parent.stat(), 0o666)
             os.ftruncate(descriptor, size)
             write_all(descriptor, content, 0)
             if not named:
@@ -77,6 +85,23 @@ def create_file(path: Path, size: int, content: bytes = b"") -> int:
             os.close(descriptor)
         raise explain(error, path) from error
     return descriptor
+
+
+def open_or_create(path: Path, flags: int = 0) -> int:
+    """Open a file of a store for reading and writing; a new one takes the rights of its directory. Errors: OSError."""
+    flags |= os.O_RDWR | os.O_CLOEXEC
+    while True:
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        except FileExistsError:
+            try:
+                return os.open(path, flags)
+            except FileNotFoundError:
+                if path.is_symlink():
+                    raise
+                continue  # removed in between
+        take_rights(descriptor, path.parent.stat(), 0o666)
+        return descriptor
 
 
 def _open_new(path: Path) -> tuple[int, bool]:
@@ -132,8 +157,9 @@ def read_all(descriptor: int, size: int, at: int) -> bytes:
 
 
 def replace_file(path: Path, data: bytes, *, backup: bool = False) -> None:
-    """Replace a small file atomically: write a temporary file, fsync and rename it.
+    """Replace a small file of a store atomically: write a temporary file, fsync and rename it.
 
+    It keeps owner and mode; a new one takes those of its directory.
     `backup` keeps the old file as `.bak`, like DLedger's IOUtils#string2File.
     Errors: NoSpace, NotReadable.
     """
@@ -142,6 +168,10 @@ def replace_file(path: Path, data: bytes, *, backup: bool = False) -> None:
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
         try:
+            if path.exists():
+                take_rights(descriptor, path.stat(), 0o777)
+            else:
+                take_rights(descriptor, path.parent.stat(), 0o666)
             write_all(descriptor, data, 0)
             os.fsync(descriptor)
         finally:
@@ -247,50 +277,6 @@ def _set_direct(descriptor: int, *, on: bool) -> bool:
     except OSError:
         return False
     return on
-
-
-@contextmanager
-def building(target: Path) -> Iterator[Path]:
-    """Make a directory beside `target` that is renamed to it at the end of the block, and removed after an error.
-
-    What an interrupted run has left is removed first.
-    Errors: OutputExists; Refused if another run builds it now; NotReadable, NoSpace.
-    """
-    target = target.absolute()
-    if os.path.lexists(target):
-        raise OutputExists(Text("{target} already exists", target=target))
-    part = target.with_name(f".{target.name}.building")
-    descriptor = -1
-    try:
-        make_directories(part)
-        descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for entry in os.scandir(part):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                Path(entry.path).unlink()
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise Refused(
-            Text("another process is building {target}", target=target), Text("wait until it has ended")
-        ) from error
-    except OSError as error:
-        if descriptor >= 0:
-            os.close(descriptor)
-        raise explain(error, part) from error
-    try:
-        yield part
-        sync_directory(part)
-        if os.path.lexists(target):
-            raise OutputExists(Text("{target} was created in the meantime", target=target))
-        part.rename(target)
-        sync_directory(target.parent)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    finally:
-        os.close(descriptor)
 
 
 def remove_tree(directory: Path) -> None:

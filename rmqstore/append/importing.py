@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.append.bulk import EncodedTable
-from rmqstore.append.disk import make_directories, replace_file, sync_directory
+from rmqstore.append.disk import explained, sync_directory, write_all
 from rmqstore.append.encoder import RowRefused
 from rmqstore.append.exchange import TableChunk
 from rmqstore.append.flush import FlushPolicy
@@ -28,6 +28,7 @@ from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.append.topics import add_topics
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
+from rmqstore.files.private import PrivateFile, make_private_directories
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.messages.table import MessageTable
@@ -107,7 +108,6 @@ def import_messages(
         raise OutputExists(Text("{output} already exists", output=output))
     first = list(itertools.islice(chunks, 1))  # fail before anything is created if the input is unreadable
     chunks = itertools.chain(first, chunks)
-    make_directories(output.absolute().parent)
     building = building_of(output)
     state = building.with_name(f"{building.name}.json")
     if building.is_dir() and any(building.iterdir()):
@@ -115,7 +115,10 @@ def import_messages(
         store = MessageStore.open(building, options.store)
         done = _count(store)
     else:
-        replace_file(state, json.dumps({"import": mark}).encode())
+        make_private_directories(building)
+        with explained(state), PrivateFile(state) as file:
+            write_all(file.descriptor, json.dumps({"import": mark}).encode(), 0)
+            file.finish()
         store = MessageStore.create(building, options.store)
         done = 0
     try:

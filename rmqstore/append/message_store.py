@@ -21,7 +21,7 @@ import numpy as np
 
 from rmqstore.append.bulk import BulkDispatch, DispatchChunk, EncodedTable, discontinued, encode, queue_offsets
 from rmqstore.append.commitlog import CommitLog, RecordLog
-from rmqstore.append.disk import FILE_MODE, explain, explained, make_directories, sync_directory, write_all
+from rmqstore.append.disk import explain, explained, make_directories, open_or_create, sync_directory, write_all
 from rmqstore.append.dispatch import Dispatcher, OpenQueue, WrittenRecord, messages_in, property_value
 from rmqstore.append.dledger import DLedgerLog, DLedgerMmapFileStore, EntryFiles, MemberState
 from rmqstore.append.encoder import NewMessage, Prepared, RowRefused, messages_of, place_records, prepare
@@ -34,6 +34,7 @@ from rmqstore.append.topics import add_topics, read_topics
 from rmqstore.errors import MessageRefused, OutputExists, Refused, RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.lock import LOCK_NAME, HeldLock, take_lock
+from rmqstore.files.private import make_private_directories
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import TRANSACTION_MASK, is_dispatched
 from rmqstore.formats.messageid import offset_message_id
@@ -55,7 +56,7 @@ def lock_store(root: Path) -> HeldLock:
     path = root / LOCK_NAME
     make_directories(root)
     with explained(path):
-        held = take_lock(path, lambda p: os.open(p, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
+        held = take_lock(path, open_or_create)
         try:
             write_all(held.descriptor, CONTENT, 0)
         except OSError:
@@ -72,7 +73,7 @@ def mark_running(root: Path) -> None:
     path = root / "abort"
     new = not path.exists()
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        descriptor = open_or_create(path, os.O_TRUNC)
         try:
             write_all(descriptor, str(os.getpid()).encode(), 0)
             os.fsync(descriptor)
@@ -172,13 +173,13 @@ class MessageStore:
 
     @classmethod
     def create(cls, root: Path, options: StoreOptions | None = None, *, clock: Clock = now_ms) -> MessageStore:
-        """Create a store in an empty or new directory.
+        """Create a store in an empty or new directory; a new one is private, and files have the rights of theirs.
 
         Errors: OutputExists, StoreIsLive, NoSpace, NotReadable.
         """
         if root.exists() and any(root.iterdir()):
             raise OutputExists(Text("{root} is not empty", root=root))
-        make_directories(root)
+        make_private_directories(root)
         store = cls(root, (options or StoreOptions()).with_defaults(), lock_store(root), clock)
         try:
             store._start()

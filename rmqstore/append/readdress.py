@@ -1,6 +1,6 @@
 """Build a plain store from the messages of another: write the records at new offsets, then build all other files.
 
-The caller builds the store in a directory beside its final path (`disk.building`).
+The caller builds the store in a directory beside its final path (`files.private.building`).
 Source: CommitLog.DefaultAppendMessageCallback#doAppend (when a record does not fit), DLedgerCommitLog (how DLedger
 changes a record); RocketMQ has no such tool (RocketMQ 5.4.0)
 """
@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 from array import array
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from rmqstore.append.index import IndexService
 from rmqstore.append.mapped_files import WritableMappedFileQueue
 from rmqstore.errors import OutputExists
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.private import PrivateFile, make_private_directories
 from rmqstore.files.reading import data_extents
 from rmqstore.formats import properties, timer
 from rmqstore.formats.checkpoint import StoreCheckpoint
@@ -100,11 +100,12 @@ class IdMap:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._part = path.with_name(f".{path.name}.{os.getpid()}.part")
         self._text = bytearray(b"old_msg_id,new_msg_id\n")
         self._ids = MessageIds()
         self._at = 0
-        self._descriptor = create_file(self._part, 0)
+        make_private_directories(path.absolute().parent)
+        with explained(path):
+            self._file = PrivateFile(path)
 
     def add(self, columns: Columns, new: I64) -> None:
         """Add messages; `new` are their new physical offsets."""
@@ -115,28 +116,22 @@ class IdMap:
 
     def _write(self) -> None:
         with explained(self.path):
-            write_all(self._descriptor, self._text, self._at)
+            write_all(self._file.descriptor, self._text, self._at)
         self._at += len(self._text)
         self._text.clear()
 
     def finish(self) -> None:
         """fsync the file and give it its name. Errors: NoSpace, OutputExists."""
         self._write()
-        os.fsync(self._descriptor)
-        os.close(self._descriptor)
-        self._descriptor = -1
         if os.path.lexists(self.path):
             raise OutputExists(Text("{path} already exists", path=self.path))
-        self._part.rename(self.path)
-        sync_directory(self.path.parent)
+        with explained(self.path):
+            self._file.finish()
+            sync_directory(self.path.parent)
 
     def discard(self) -> None:
         """Close and delete the unfinished file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-        with suppress(FileNotFoundError):
-            self._part.unlink()
+        self._file.close()
 
 
 HALF_TOPICS = (properties.HALF_TOPIC.encode(), properties.ROCKSDB_HALF_TOPIC.encode())

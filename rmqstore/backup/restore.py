@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.disk import building, make_directories, remove_tree, take_file, write_new_file
+from rmqstore.append.disk import make_directories, remove_tree, take_file, write_new_file
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of, order_of
@@ -34,6 +34,7 @@ from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.private import building
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.formats.controller import EpochFile, parse_epoch_file

@@ -17,9 +17,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.append.disk import FILE_MODE, SequentialFile, make_directories, sync_directory
+from rmqstore.append.disk import SequentialFile, sync_directory
 from rmqstore.errors import OutputExists, Refused, UsageError
 from rmqstore.files.disk import explain, explained
+from rmqstore.files.private import create_private, make_private_directories
 from rmqstore.texts import Text
 
 _PART = re.compile(r"[A-Za-z0-9_%~+=@,-][A-Za-z0-9._%~+=@,-]{0,199}")
@@ -236,9 +237,9 @@ class LocalStorage(Storage):
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         path = self.path_of(key)
-        make_directories(path.parent)
+        make_private_directories(path.parent)
         with explained(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, FILE_MODE)
+            descriptor = create_private(path)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -267,10 +268,9 @@ class LocalWriter(ObjectWriter):
         self._path = path
         self._replaces = replaces
         self._temporary = path.with_name(path.name + PART)
-        make_directories(path.parent)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+        make_private_directories(path.parent)
         with explained(path):
-            self._descriptor = os.open(self._temporary, flags, FILE_MODE)
+            self._descriptor = create_private(self._temporary, os.O_TRUNC)
         self._file = SequentialFile(self._descriptor)
 
     def write(self, data: bytes) -> None:

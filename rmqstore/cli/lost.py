@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
-from rmqstore.cli.printing.output import Output, new_directory, refuse_existing, refuse_inside
+from rmqstore.cli.printing.output import Output, refuse_existing, refuse_inside
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, time_text, title
 from rmqstore.cli.printing.sentences import BODY_WORDS, queue_place
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import BODY, FILE, FOLDER, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_part, refuse_without_log
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
+from rmqstore.files.private import building
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -433,15 +434,16 @@ def _before(out: Output, opened: Store, work: WorkOptions) -> tuple[Store, LostM
 
 def _saved(out: Output, rows: Iterable[Row], place: Path) -> Iterator[Row]:
     """Yield the rows, and save what is left of their bodies."""
-    new_directory(place)
+    refuse_existing(place)
     count = 0
-    for row in rows:
-        body = _body_of(row[0])
-        if body is not None:
-            with Output(path=place / _file_name(row[0])).stream() as file:
-                file.write(body)
-            count += 1
-        yield row
+    with building(place, out.note_removed) as folder:
+        for row in rows:
+            body = _body_of(row[0])
+            if body is not None:
+                with Output(path=folder / _file_name(row[0])).stream() as file:
+                    file.write(body)
+                count += 1
+            yield row
     out.note(Text("{bodies} saved in {place}", bodies=many(count, "body", "bodies"), place=place))
 
 

@@ -23,6 +23,7 @@ from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option
 from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
+from rmqstore.files.private import FILE_MODE
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -266,14 +267,14 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
     from rmqstore import __version__
     from rmqstore.checks.since_last import LastRun, OldState
 
-    target = Output(path=path)
+    target = Output(path=path, mode=FILE_MODE)
     if target.path is None:
         raise UsageError(Text("--since-last needs a file"), Text("name one outside the store"))
     target.keep_out_of(store.path)
     old = OldState(path, store.path, __version__)
     if old.why_not:
         out.note(Text("note: {why_not}: every file is read", why_not=old.why_not))
-    with target.stream(private=True) as file:
+    with target.stream() as file:
         last_run = LastRun(store.path, old, file.write)
         yield last_run
         last_run.end()

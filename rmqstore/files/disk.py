@@ -88,6 +88,15 @@ def explained(path: Path) -> Iterator[None]:
         raise explain(error, path) from error
 
 
+def sync_directory(directory: Path) -> None:
+    """fsync a directory, so that new, renamed and deleted entries are on disk."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 _WRITE = 2  # SYNC_FILE_RANGE_WRITE, linux/fs.h
 
 

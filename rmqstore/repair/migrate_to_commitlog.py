@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from rmqstore.append.disk import building
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.readdress import (
     WHEEL_TOPIC,
@@ -36,6 +35,7 @@ from rmqstore.errors import NotAStore, PlanStale
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.private import building
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY

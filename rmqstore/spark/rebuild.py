@@ -21,11 +21,12 @@ from typing import Any
 import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rmqstore.append.disk import create_file, make_directories, replace_file
+from rmqstore.append.disk import create_file, replace_file
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import examine
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
+from rmqstore.files.private import make_private_directories
 from rmqstore.files.sources import LOG_ONLY
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.consumequeue import QueueName
@@ -98,7 +99,7 @@ def rebuild(
             continue
         entry = {"store": ref.label, "output": str(target), "queues": 0, "files": 0, "units": 0}
         stores.append(entry | {"notes": _assumed(ref, work[ref.label].facts.batch_topics)})
-    make_directories(output)
+    make_private_directories(output)
     replace_file(output / MARK, b'{"state": "unfinished"}\n')
     by_label = {s["store"]: s for s in stores}
     for row in _write(spark, work, output, config, progress, split_size) if work else ():

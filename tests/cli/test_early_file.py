@@ -18,7 +18,7 @@ def test_writing_starts_after_every_8_mib(tmp_path: Path, monkeypatch: pytest.Mo
     asked: list[int] = []
     monkeypatch.setattr(output, "start_writing", lambda descriptor: asked.append(os.fstat(descriptor).st_size))
     pieces = [bytes([i]) * (3 * MIB) for i in range(7)]
-    with io.BufferedWriter(EarlyFile(str(tmp_path / "out"))) as file:
+    with (tmp_path / "out").open("wb") as whole, io.BufferedWriter(EarlyFile(whole.fileno())) as file:
         for piece in pieces:
             file.write(piece)
     assert (tmp_path / "out").read_bytes() == b"".join(pieces)

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 
-from rmqstore.append.disk import FILE_MODE, explain, explained, sync_directory
+from rmqstore.append.disk import explain, explained, sync_directory
 from rmqstore.append.exchange import Row
 from rmqstore.append.sending.client import (
     CannotSend,
@@ -46,6 +46,7 @@ from rmqstore.append.sending.client import (
     outgoing,
 )
 from rmqstore.errors import Refused, reason
+from rmqstore.files.private import create_private
 from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.send-journal/1"
@@ -72,9 +73,12 @@ class SendJournal:
         if read_only and new:
             self._descriptor = -1
             return
-        flags = os.O_NONBLOCK | (os.O_RDONLY if read_only else os.O_RDWR | os.O_CREAT)
         with explained(path):
-            self._descriptor = os.open(path, flags | os.O_CLOEXEC, FILE_MODE)
+            self._descriptor = (
+                os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+                if read_only
+                else create_private(path, os.O_NONBLOCK)
+            )
         try:
             if not stat.S_ISREG(os.fstat(self._descriptor).st_mode):
                 raise Refused(Text("{path} is not a regular file", path=path), Text("give another --journal"))

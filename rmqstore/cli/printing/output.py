@@ -18,8 +18,9 @@ from rmqstore.cli import lang
 from rmqstore.cli.printing.json_text import json_bytes as json_bytes
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.quantities import columns, wrapped
-from rmqstore.errors import NotReadable, OutputExists, Refused, UsageError, reason
+from rmqstore.errors import NotReadable, OutputExists, Refused, RmqStoreError, UsageError, reason
 from rmqstore.files.disk import real_path, start_writing
+from rmqstore.files.private import PrivateFile, make_private_directories
 from rmqstore.formats.text import CONTROLS
 from rmqstore.texts import Text
 
@@ -31,10 +32,10 @@ _STEP = 8 << 20  # bytes
 
 
 class EarlyFile(io.FileIO):
-    """A new file whose pages the kernel begins to write every few megabytes."""
+    """An open file, which it does not close, and whose pages the kernel begins to write every few megabytes."""
 
-    def __init__(self, path: str) -> None:
-        super().__init__(path, "wb")
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor, "wb", closefd=False)
         self._waiting = 0
 
     def write(self, data: ReadableBuffer, /) -> int:
@@ -131,23 +132,17 @@ def swallow_stdout() -> None:
 
 def write_file(path: Path, data: bytes) -> None:
     """Write a small file of rmqstore's own (never in a store) atomically; do nothing if that fails."""
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        beside.write_bytes(data)
-        beside.replace(path)
+    with contextlib.suppress(OSError, RmqStoreError):
+        make_private_directories(path.parent)
+        with PrivateFile(path) as file:
+            os.write(file.descriptor, data)
+            file.finish()
 
 
 def refuse_existing(path: Path) -> None:
     """Errors: Refused for the directory of an output that exists."""
     if os.path.lexists(path):
         raise Refused(Text("{path} exists", path=path), Text("name a directory that does not exist"))
-
-
-def new_directory(path: Path) -> None:
-    """Create a directory for output, with its parents. Errors: Refused if it exists."""
-    refuse_existing(path)
-    path.mkdir(parents=True)
 
 
 def remove_file(path: Path) -> None:
@@ -242,13 +237,11 @@ def _format_of(path: Path, formats: tuple[str, ...]) -> str:
     return found
 
 
-def _opened(building: Path, path: Path) -> BinaryIO:
-    """Open the temporary file of an output, with the mode of the file that it replaces. Errors name the output."""
+@contextlib.contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Errors: NotReadable, which names the output, if its directory does not exist or refuses access."""
     try:
-        file = io.BufferedWriter(EarlyFile(str(building)), _BUFFER)
-        with contextlib.suppress(OSError):
-            os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
-        return file
+        yield
     except (FileNotFoundError, NotADirectoryError, PermissionError) as e:
         why = Text("no such directory") if isinstance(e, FileNotFoundError) else reason(e)
         words = Text("{path} cannot be written: {why}", path=path, why=why)
@@ -304,6 +297,8 @@ class Output:
     string_ints: bool = False
     overwrite: bool = True
     pager: bool = False
+    mode: int | None = None
+    """Mode of the file; None: private, or that of the user's own file which it replaces."""
     iso: bool = False
     """Whether rows of NDJSON and CSV have times in ISO 8601 instead of epoch ms."""
 
@@ -365,27 +360,21 @@ class Output:
         elif _is_no_file(self.path):
             self.path.open("ab").close()
         else:
-            _, building = self._target(self.path)
-            try:
-                _opened(building, self.path).close()
-            finally:
-                with contextlib.suppress(OSError):
-                    building.unlink(missing_ok=True)
+            with _named(self.path):
+                PrivateFile(self.path, mode=self.mode).close()
 
-    @staticmethod
-    def _target(path: Path) -> tuple[Path, Path]:
-        """(the file to write, behind any links; the temporary file beside it)."""
-        target = real_path(path)
-        return target, target.with_name(f".{target.name}.{os.getpid()}.part")
+    def note_removed(self, path: Path) -> None:
+        """Name what an interrupted run left, and this run has removed."""
+        self.note(Text("note: removed {path}, which an interrupted run left", path=path))
 
     # --- stdout ------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
-    def stream(self, *, data: bool = False, private: bool = False) -> Iterator[BinaryIO]:
+    def stream(self, *, data: bool = False) -> Iterator[BinaryIO]:
         """Yield stdout, or a temporary file that replaces the output at the end.
 
-        `data`: bytes of a store, whose control characters a terminal shows as dots. `private`: only the user may read
-        the file. A link stays a link; a device or a pipe is written to directly. Errors: NotReadable, OSError.
+        `data`: bytes of a store, whose control characters a terminal shows as dots. A link stays a link; a device or a
+        pipe is written to directly. Errors: NotReadable, OSError.
         """
         if self.path is None:
             stdout = _stdout()
@@ -396,18 +385,12 @@ class Output:
             with self.path.open("wb") as file:
                 yield file
             return
-        target, building = self._target(self.path)
-        try:
-            with _opened(building, self.path) as file:
-                if private:
-                    os.fchmod(file.fileno(), 0o600)
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            building.replace(target)
-        finally:
-            with contextlib.suppress(OSError):  # the first error is the one to report
-                building.unlink(missing_ok=True)
+        with _named(self.path):
+            private = PrivateFile(self.path, mode=self.mode, removed=self.note_removed)
+        with private, io.BufferedWriter(EarlyFile(private.descriptor), _BUFFER) as file:
+            yield file
+            file.flush()
+            private.finish()
 
     @contextlib.contextmanager
     def paged(self, *, data: bool = False) -> Iterator[BinaryIO]:

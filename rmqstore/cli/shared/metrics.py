@@ -14,6 +14,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.options import FILE
+from rmqstore.files.private import READABLE
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Metrics:
         self._labels = {"store": str(store.absolute()), "command": command}
         self._started = time.monotonic()
         if path is not None:
-            self._target = Output(path=path).keep_out_of(store)
+            self._target = Output(path=path, mode=READABLE).keep_out_of(store)
             self._target.check()
             if path.suffix != ".prom":
                 words = Text("note: the textfile collector ignores {path}: it reads only files named *.prom")

@@ -1,0 +1,183 @@
+"""Files that this program makes outside of stores: outputs, lists, bodies, pages, plans, repositories, new stores.
+
+They hold what messages and configurations hold, so only their owner may read them, whatever the umask: files have the
+mode 0600, directories 0700. An output appears when it is complete. Until then it is beside its place, under a name of
+its own, and locked: what an interrupted run left has no lock any more, and the next run removes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rmqstore.errors import OutputExists, Refused
+from rmqstore.files.disk import explain, explained, real_path, sync_directory
+from rmqstore.texts import Text
+
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+READABLE = 0o644
+"""Mode of the files that other users' programs read: metrics, and the lock of a store."""
+Removed = Callable[[Path], None]
+"""Is called with the path of what an interrupted run left, after its removal."""
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def create_private(path: Path, flags: int = 0, mode: int = FILE_MODE) -> int:
+    """Open a file for reading and writing, create it if needed, give it `mode`, and return its descriptor.
+
+    `flags`: more flags of open(2). The mode of another user's file stays. Errors: OSError.
+    """
+    descriptor = os.open(path, _OPEN | flags, mode & FILE_MODE)
+    status = os.fstat(descriptor)
+    if stat.S_IMODE(status.st_mode) != mode and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
+        os.fchmod(descriptor, mode)
+    return descriptor
+
+
+def make_private_directories(directory: Path) -> None:
+    """Create a directory and its missing parents, and fsync the parent of each; those that exist keep their mode.
+
+    Errors: NotReadable, NoSpace.
+    """
+    missing = []
+    while not directory.is_dir():
+        missing.append(directory)
+        directory = directory.parent
+    for path in reversed(missing):
+        with explained(path):
+            try:
+                path.mkdir(DIRECTORY_MODE)
+            except FileExistsError:
+                if not path.is_dir():
+                    raise
+                continue  # another process was faster
+            path.chmod(DIRECTORY_MODE)
+            sync_directory(path.parent)
+
+
+class PrivateFile:
+    """A new file beside its place, `path`, which it takes at the end. Links in `path` are followed first.
+
+    `mode`: None for that of the user's own file that is replaced, else 0600. Errors: OSError.
+    """
+
+    def __init__(self, path: Path, *, mode: int | None = None, removed: Removed | None = None) -> None:
+        self.target = real_path(path)
+        self.part = self.target.with_name(f".{self.target.name}.{os.getpid()}.part")
+        _remove_left(self.target, removed)
+        self.descriptor = create_private(self.part, os.O_EXCL, _own_mode(self.target) if mode is None else mode)
+        _lock(self.descriptor)
+
+    def finish(self) -> None:
+        """Give the file its name when everything is on disk."""
+        os.fsync(self.descriptor)
+        self.part.replace(self.target)
+        self.close()
+
+    def close(self) -> None:
+        """Remove the file, unless it is finished."""
+        if self.descriptor >= 0:
+            with suppress(OSError):
+                self.part.unlink(missing_ok=True)
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+    def __enter__(self) -> PrivateFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _own_mode(path: Path) -> int:
+    """Return the mode of a file that is to be replaced, if this user has set it; otherwise 0600."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return FILE_MODE
+    own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+    return status.st_mode & 0o777 if own else FILE_MODE
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock a file that this process writes; return whether no other one does. Not every file system has locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove_left(target: Path, removed: Removed | None) -> None:
+    """Remove what interrupted runs left of a file: this user's parts that no process has locked."""
+    form = re.compile(rf"\.{re.escape(target.name)}\.\d+\.part")
+    try:
+        names = [entry.name for entry in os.scandir(target.parent) if form.fullmatch(entry.name)]
+    except OSError:
+        return
+    for name in names:
+        path = target.with_name(name)
+        with suppress(OSError):
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            try:
+                status = os.fstat(descriptor)
+                if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and _lock(descriptor):
+                    path.unlink()
+                    if removed is not None:
+                        removed(path)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def building(target: Path, removed: Removed | None = None) -> Iterator[Path]:
+    """Make a directory beside `target` that is renamed to it at the end of the block, and removed after an error.
+
+    What an interrupted run has left is removed first.
+    Errors: OutputExists; Refused if another run builds it now; NotReadable, NoSpace.
+    """
+    target = target.absolute()
+    if os.path.lexists(target):
+        raise OutputExists(Text("{target} already exists", target=target))
+    part = target.with_name(f".{target.name}.building")
+    descriptor = -1
+    try:
+        left = os.path.lexists(part)
+        make_private_directories(part)
+        descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.fchmod(descriptor, DIRECTORY_MODE)
+        for entry in os.scandir(part):
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            else:
+                Path(entry.path).unlink()
+        if left and removed is not None:
+            removed(part)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise Refused(
+            Text("another process is building {target}", target=target), Text("wait until it has ended")
+        ) from error
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+        raise explain(error, part) from error
+    try:
+        yield part
+        sync_directory(part)
+        if os.path.lexists(target):
+            raise OutputExists(Text("{target} was created in the meantime", target=target))
+        part.rename(target)
+        sync_directory(target.parent)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+    finally:
+        os.close(descriptor)

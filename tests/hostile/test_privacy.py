@@ -1,0 +1,178 @@
+"""What commands write is private whatever the umask, except what others have to read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.cluster import Cluster
+from tests.command import command_names, run
+from tests.damage import flip
+from tests.stores import copy_store
+
+UMASKS = (0o000, 0o022, 0o077)
+STORE = "5.4.0-clean"
+WRITING: dict[str, list[list[str]]] = {
+    "verify": [
+        ["STORE", "--findings-out", "OUT/findings", "--since-last", "OUT/state"],
+        ["STORE", "--html", "OUT/page.html"],
+        ["STORE", "--json", "-o", "OUT/verify.json"],
+    ],
+    "dump": [["STORE", "-o", "OUT/dump.csv"], ["STORE", "--body", "text", "-o", "OUT/dump.ndjson"]],
+    "get": [["STORE", "Order_11/0/3", "--save-body", "OUT/body"]],
+    "find": [["STORE", "--grep", "TagA", "-o", "OUT/found.ndjson"]],
+    "lost": [["STORE", "--next-start", "-o", "OUT/lost.csv", "--bodies", "OUT/bodies"]],
+    "du": [["STORE", "-o", "OUT/du.json", "--json"]],
+    "report": [
+        ["STORE", "-o", "OUT/page.html"],
+        ["STORE", "--incident", "JOURNAL", "-o", "OUT/incident.html", "--csv", "OUT/lost.csv"],
+    ],
+    "bundle": [["STORE", "-o", "OUT/bundle.tar.gz"]],
+    "export": [["STORE", "-o", f"OUT/all.{form}"] for form in ("ndjson", "csv", "parquet", "arrow")],
+    "send": [["STORE", "--journal", "OUT/sent", "CLUSTER"]],
+    "sql": [["STORE", "select * from messages", "-o", f"OUT/rows.{form}"] for form in ("csv", "parquet")],
+    "compare": [["STORE", "--fingerprint-out", "OUT/fingerprint"]],
+    "recover": [["STORE", "--plan-out", "OUT/plan.json"], ["STORE", "--apply", "--journal", "OUT/journal"]],
+    "rebuild": [["STORE", "cq", "--plan-out", "OUT/plan.json"]],
+    "offsets": [["STORE", "-o", "OUT/offsets.csv"]],
+    "expire": [["STORE", "--any-hour", "--reserved", "0", "--plan-out", "OUT/plan.json"]],
+    "migrate-to-dledger": [["SOUND", "--self-id", "n0", "--plan-out", "OUT/plan.json"]],
+    "import": [["EXPORT", "-o", "OUT/new"]],
+    "backup": [["STORE", "OUT/repository"], ["STORE", "OUT/repository", "--full"]],
+    "restore": [["REPO::store", "OUT/store"]],
+    "seed": [["STORE", "OUT/replica", "--role", "slave"]],
+}
+ELSEWHERE = {
+    "migrate-to-commitlog": "test_a_converted_store_is_private",
+    "undo": "test_a_journal_in_the_store_is_private",
+    "resume": "test_a_journal_in_the_store_is_private",
+    "journals": "removes files only",
+    "snapshots": "removes files only",
+    "info": "writes to stdout only",
+    "pipeline": "tests/spark/test_pipeline.py",
+}
+
+
+@pytest.fixture(params=UMASKS, ids=lambda mask: f"{mask:03o}")
+def umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The umask while a command runs."""
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def closed(store: Path) -> Path:
+    """Return a store that only its owner can read."""
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+    return store
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A damaged, a sound and a repaired store, an export and a repository, which no test changes."""
+    home = tmp_path_factory.mktemp("places")
+    store, sound = closed(copy_store(STORE, home)), closed(copy_store(STORE, home / "sound"))
+    result = run("export", str(store), "-o", str(home / "export.ndjson"))
+    assert result.exit_code == 0, result.stderr
+    assert run("backup", str(store), str(home / "repository"), "--name", "store").exit_code == 0
+    repaired = copy_store(STORE, home / "repaired")
+    for one in (store, repaired):
+        flip(min((one / "commitlog").iterdir()), 4)
+    assert run("recover", str(repaired), "--apply", "--accept-fillers").exit_code == 0
+    [journal] = [path for path in (repaired / ".rmqstore").iterdir() if path.is_dir()]
+    return {
+        "STORE": str(store),
+        "SOUND": str(sound),
+        "REPAIRED": str(repaired),
+        "JOURNAL": str(journal),
+        "EXPORT": str(home / "export.ndjson"),
+        "REPO": str(home / "repository"),
+    }
+
+
+def open_to_others(folder: Path) -> list[str]:
+    """Return the paths in a folder that group or others may use, with their modes."""
+    found = ((path, stat.S_IMODE(path.lstat().st_mode)) for path in folder.rglob("*") if not path.is_symlink())
+    return [f"{mode:04o} {path.relative_to(folder)}" for path, mode in found if mode & 0o077]
+
+
+def test_every_command_is_tested() -> None:
+    assert WRITING.keys() | ELSEWHERE.keys() == command_names()
+    assert not WRITING.keys() & ELSEWHERE.keys()
+
+
+@pytest.mark.quick_rows(30)
+@pytest.mark.parametrize("words", [(c, *o) for c, many in WRITING.items() for o in many], ids=" ".join)
+def test_outputs_are_private(words: tuple[str, ...], umask: int, places: dict[str, str], tmp_path: Path) -> None:
+    command, *options = words
+    if command == "sql":
+        pytest.importorskip("duckdb")
+    if any(word.endswith((".parquet", ".arrow")) for word in options):
+        pytest.importorskip("pyarrow")
+    out = tmp_path / "out"
+    out.mkdir()
+    out.chmod(0o755)
+    if options[-1] == "CLUSTER":
+        options = [*options[:-1], *Cluster(tmp_path / "rocketmq").words]
+    if "--incident" in options:
+        options[0] = "REPAIRED"
+    if "--apply" in options:
+        store = copy_store(STORE, tmp_path / "own")
+        flip(min((store / "commitlog").iterdir()), 4)
+        places = places | {"STORE": str(store)}
+        options.append("--accept-fillers")
+    for place, path in (places | {"OUT": str(out)}).items():
+        options = [word.replace(place, path, 1) if word.startswith(place) else word for word in options]
+    result = run(command, *options)
+    assert result.exit_code in (0, 1), result.stderr
+    assert list(out.iterdir())
+    assert open_to_others(out) == []
+
+
+def test_a_converted_store_is_private(umask: int, tmp_path: Path) -> None:
+    store = closed(copy_store("5.1.4-dledger-mixed", tmp_path))
+    out = tmp_path / "out"
+    out.mkdir()
+    result = run("migrate-to-commitlog", str(store), "-o", str(out / "plain"), "--peers", "1")
+    assert result.exit_code == 0, result.stderr
+    assert sorted(path.name for path in out.iterdir()) == ["plain", "plain.message-ids.csv"]
+    assert open_to_others(out) == []
+
+
+def test_a_journal_in_the_store_is_private(umask: int, tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    flip(min((store / "commitlog").iterdir()), 4)
+    assert run("recover", str(store), "--apply", "--accept-fillers").exit_code == 0
+    assert open_to_others(store / ".rmqstore") == []
+    assert stat.S_IMODE((store / ".rmqstore").stat().st_mode) == 0o700
+    assert run("undo", str(store), "--last").exit_code == 0
+    assert open_to_others(store / ".rmqstore") == []
+
+
+def test_metrics_are_for_other_programs(umask: int, places: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "store.prom"
+    assert run("verify", places["STORE"], "--metrics", str(path)).exit_code == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+
+
+def test_a_file_that_the_user_opened_to_others_stays_open(places: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "all.ndjson"
+    path.touch()
+    path.chmod(0o640)
+    assert run("export", places["STORE"], "-o", str(path), "--overwrite").exit_code == 1
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to another user")
+def test_the_mode_of_a_file_of_another_user_does_not_count(places: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "all.ndjson"
+    path.touch()
+    path.chmod(0o666)
+    os.chown(path, 65534, 65534)
+    assert run("export", places["STORE"], "-o", str(path), "--overwrite").exit_code == 1
+    assert (stat.S_IMODE(path.stat().st_mode), path.stat().st_uid) == (0o600, os.geteuid())
