@@ -30,9 +30,11 @@ from rmqstore.append.dispatch import Dispatcher, DispatchOptions
 from rmqstore.append.index import IndexService
 from rmqstore.append.mapped_files import WritableMappedFileQueue
 from rmqstore.errors import OutputExists
+from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.private import PrivateFile, make_private_directories
-from rmqstore.files.reading import data_extents
+from rmqstore.files.reading import data_extents, open_regular
+from rmqstore.files.walk import walk
 from rmqstore.formats import properties, timer
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
@@ -62,7 +64,7 @@ def copy_file(source: Path, target: Path) -> None:
     with explained(source):
         status = source.stat()
         target_fd = create_file(target, status.st_size)
-        source_fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        source_fd = open_regular(source)
     try:
         for low, high in data_extents(source_fd, 0, status.st_size):
             while low < high and (block := os.pread(source_fd, min(_COPY, high - low), low)):
@@ -86,11 +88,12 @@ def copy_tree(source: Path, target: Path) -> int:
     """
     make_directories(target)
     count = 0
-    for entry in sorted(os.scandir(source), key=lambda e: e.name):
-        if entry.is_dir(follow_symlinks=False):
-            count += copy_tree(Path(entry.path), target / entry.name)
-        elif entry.is_file(follow_symlinks=False):
-            copy_file(Path(entry.path), target / entry.name)
+    for entry in walk(LOCAL, source):
+        copy = target / entry.path.relative_to(source)
+        if entry.directory and entry.link is None:
+            make_directories(copy)
+        elif entry.regular and entry.link is None:
+            copy_file(entry.path, copy)
             count += 1
     return count
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
-from rmqstore.backup.manifest import BranchStart, LogCopy, Manifest, OtherFile, config_key, layout_of
+from rmqstore.backup.manifest import BranchStart, LeftOut, LogCopy, Manifest, OtherFile, config_key, layout_of
 from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
@@ -26,6 +26,7 @@ from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.store import Store, open_store, while_files_expire
 from rmqstore.files.store_queues import SEPARATE, SHARED, has_database
 from rmqstore.files.users import JOURNAL_FOLDER
+from rmqstore.files.walk import Leads, OwnFiles, walk
 from rmqstore.texts import Text
 
 CHUNK = 1 << 20
@@ -39,6 +40,17 @@ _LATER = ("topics", "subscriptionGroup", "topicQueueMapping", "metadata", "rdb",
 _TRIES = 5
 
 
+def left_out(store: Store, entry: DirEntry) -> LeftOut | None:
+    """Return why a link is not copied; None for one that leads to a file of the store, or nowhere."""
+    files = store.files
+    if entry.link is None or entry.dangling or not isinstance(files, OwnFiles):
+        return None
+    leads = files.leads(entry)
+    if leads is Leads.INSIDE and not entry.directory:
+        return None
+    return LeftOut(store.relative(entry.path), entry.link, leads.value)
+
+
 class OtherFiles:
     """Copies the other files of a store; a file that has not changed since `before` is not read."""
 
@@ -49,32 +61,55 @@ class OtherFiles:
         self.known = {digest for other in self.before.values() for digest, _ in other.chunks}
         self.new_bytes = 0
         self.found: list[OtherFile] = []
+        self.left_out: list[LeftOut] = []
 
     def copy(self, *, later: bool) -> None:
         """Copy what refers to the log, before its end is read; with `later`, after it, what its messages refer to."""
-        logs = {*self.store.commitlog_directories}
-        if self.store.dledger is not None:
-            logs |= {*self.store.dledger.data.directories, *self.store.dledger.index.directories}
-        for entry in self.store.files.list(self.store.root):
-            if entry.path.name in _DERIVED or entry.special or entry.unreadable or entry.path in logs:
+        followed = self.store.followed
+        seen = {self.store.files.real_path(path) for path in self._logs()}  # each directory once, under a part's name
+        for top in (*(entry.path for entry in followed), self.store.root):
+            if top != self.store.root and not self._enters(top, seen):
                 continue
-            if entry.path.name == "commitlog":  # not the log itself, where storePathCommitLog names other directories
-                continue
-            self._entry(entry, later, logs)
+            for entry in walk(self.store.files, top, lambda below: self._enters(below.path, seen)):
+                if self._is_wanted(entry):
+                    self._entry(entry, later)
 
-    def _entry(self, entry: DirEntry, later: bool, logs: set[Path]) -> None:
-        if entry.path in logs or entry.special or entry.unreadable:
-            return
-        if entry.directory:
-            if has_database(self.store.files, entry.path):
-                if entry.path.name.startswith(_LATER) is later:
-                    self.found += self._database(entry.path)
+    def _logs(self) -> Iterator[Path]:
+        """Yield the directories of the logs, and those that hold none although they have the name."""
+        yield from (self.store.root / "commitlog", *self.store.commitlog_directories)
+        if self.store.dledger is not None:
+            yield from (*self.store.dledger.data.directories, *self.store.dledger.index.directories)
+
+    def _enters(self, directory: Path, seen: set[Path]) -> bool:
+        """Whether a directory is walked: it was not before, and is neither derived, nor a log, nor a RocksDB."""
+        real = self.store.files.real_path(directory)
+        if self._is_derived(directory) or real in seen or has_database(self.store.files, directory):
+            return False
+        seen.add(real)
+        return True
+
+    def _is_derived(self, path: Path) -> bool:
+        return path.relative_to(self.store.root).parts[0] in _DERIVED
+
+    def _is_wanted(self, entry: DirEntry) -> bool:
+        return not self._is_derived(entry.path) and entry.path not in self._logs()
+
+    def _entry(self, entry: DirEntry, later: bool) -> None:
+        if entry.link is not None and entry.path not in {one.path for one in self.store.followed}:
+            left = left_out(self.store, entry)
+            if left is not None:
+                self.left_out += [left] if later else []
                 return
-            for below in self.store.files.list(entry.path):
-                self._entry(below, later, logs)
-        elif entry.path.name.startswith(_LATER) is later:
+        if later and entry.directory and has_database(self.store.files, entry.path):
+            links = (left_out(self.store, below) for below in self.store.files.list(entry.path))
+            self.left_out += [left for left in links if left is not None]
+        if entry.special or entry.unreadable or entry.path.name.startswith(_LATER) is not later:
+            return
+        if not entry.directory:
             copied = self._file(entry.path, entry.length, entry.mtime_ns)
             self.found += [copied] if copied is not None else []
+        elif has_database(self.store.files, entry.path):
+            self.found += self._database(entry.path)
 
     def _database(self, directory: Path) -> list[OtherFile]:
         """Copy a RocksDB: again, if files appeared or disappeared meanwhile.
@@ -156,7 +191,7 @@ class Backup:
 
     @property
     def exit_code(self) -> int:
-        return int(self.manifest.damaged or bool(self.manifest.branches or self.manifest.unread))
+        return int(self.manifest.damaged or bool(self.manifest.branches or self.manifest.unread or self.manifest.lacks))
 
 
 def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = None) -> Backup:
@@ -172,6 +207,8 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
         raise NotAStore(
             Text("{path} has no log", path=store.path), Text("name the storePathRootDir, and broker.conf with -c")
         )
+    if store.files.on_this_machine:
+        store = open_store(store.path, store.config, store.own_files())
     with folder.locked():
         before = folder.latest()
         started = now()
@@ -213,7 +250,7 @@ class _BackupRun:
         others = OtherFiles(self.store, self.folder, self.before.others if self.before is not None else ())
         others.copy(later=False)
         if live:
-            again = open_store(self.store.path, self.store.config)  # what it lists now
+            again = open_store(self.store.path, self.store.config, self.store.files)  # what it lists now
             again.expiring, self.store = self.store.expiring, again
         misplaced = find_misplaced(self.store)
         self.store = misplaced.store
@@ -253,7 +290,17 @@ class _BackupRun:
             branches=tuple(branches),
             new_bytes=new_bytes + others.new_bytes,
             unread=unread,
+            left_out=tuple(sorted([*others.left_out, *self._links_of_logs()], key=lambda left: left.path)),
         )
+
+    def _links_of_logs(self) -> Iterator[LeftOut]:
+        """Yield the log files that are links out of the store: the log is copied without them."""
+        for queue, _ in self.store.logs:
+            for odd in queue.odd:
+                entry = self.store.files.examined(odd.path)
+                left = left_out(self.store, entry) if entry is not None else None
+                if left is not None:
+                    yield left
 
     def _known(self, name: str, started: int) -> LogCopy | None:
         """Return what the repository has of a log: of the last snapshot, and of an interrupted run after it."""

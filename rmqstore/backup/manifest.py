@@ -20,6 +20,7 @@ from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
 from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.store_queues import CONFIGURED_SIZES, SEPARATE, SEPARATE_KEY
+from rmqstore.files.walk import Leads
 from rmqstore.texts import Text
 
 FORMAT = 1
@@ -112,6 +113,20 @@ class BranchStart:
 
 
 @dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A link that is not in a snapshot: `path` in the store, the `target` that it names, and where it `leads`."""
+
+    path: str
+    target: str
+    leads: str
+
+    @property
+    def words(self) -> Text:
+        """The link, and where it leads."""
+        return Text("{path} -> {target}: {leads}", path=self.path, target=self.target, leads=Leads(self.leads).words)
+
+
+@dataclass(frozen=True, slots=True)
 class LogCopy:
     """One log of a snapshot.
 
@@ -190,7 +205,7 @@ class Manifest:
     `unread`: bytes of the log that the disk could not read, for which it has zeros.
 
     `counts`: code → number of findings in the part of the log that the snapshot contains. `branches`: where the log
-    no longer continued the snapshot before.
+    no longer continued the snapshot before. `left_out`: links of the store that are not in it.
     """
 
     name: str
@@ -203,6 +218,12 @@ class Manifest:
     branches: tuple[BranchStart, ...] = ()
     new_bytes: int = 0
     unread: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the store had files behind links out of it, which the snapshot lacks."""
+        return any(left.leads == Leads.OUTSIDE for left in self.left_out)
 
     @property
     def begin(self) -> int:
@@ -317,6 +338,7 @@ class _FieldReader:
         logs = tuple(self.log(one) for one in data["logs"])
         if len({log.name for log in logs}) != len(logs):
             raise Unsound
+        left = data.get("left_out", ())  # not in snapshots of 1.0.0rc1
         return Manifest(
             name,
             snapshot,
@@ -328,6 +350,7 @@ class _FieldReader:
             tuple(self.branch(one) for one in data["branches"]),
             _number(data["new_bytes"]),
             _number(data["unread"]),
+            tuple(LeftOut(*map(_text, (one["path"], one["target"], Leads(one["leads"])))) for one in left),
         )
 
     def log(self, data: Mapping[str, Any]) -> LogCopy:
@@ -408,6 +431,12 @@ def _number(value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         raise Unsound
     return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise Unsound
+    return str(value)
 
 
 def _counts(data: Mapping[str, Any]) -> dict[str, int]:

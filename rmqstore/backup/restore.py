@@ -37,6 +37,7 @@ from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.private import building
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.users import JOURNAL_FOLDER
+from rmqstore.files.walk import Leads
 from rmqstore.formats.controller import EpochFile, parse_epoch_file
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.journal.journal import apply
@@ -101,7 +102,7 @@ class RestoredStore:
 
     @property
     def exit_code(self) -> int:
-        return self.report.exit_code
+        return self.report.exit_code or int(self.manifest.lacks)
 
 
 def choose_snapshot(folder: StoreFolder, options: RestoreOptions) -> Manifest:
@@ -237,7 +238,11 @@ class _Build:
         self.options = options
         self.config = config_of(self.manifest.layout)
         self.self_id = options.self_id or self.manifest.layout.self_id
-        self.notes: list[str] = []
+        self.notes: list[str] = [
+            Text("the snapshot lacks a link of the store: {link}", link=left.words)
+            for left in self.manifest.left_out
+            if left.leads == Leads.OUTSIDE
+        ]
         self.verified: Verified | None = None
 
     # --- bytes of the snapshot ------------------------------------------------------------------------------------

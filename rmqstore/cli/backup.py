@@ -99,7 +99,8 @@ def backup(
     `rmqstore restore` rebuilds them.
 
     Without --keep and --keep-bytes, everything is kept, also log files that the broker has deleted. Exit code 0: done;
-    1: the log is damaged, or no longer continues the repository; 5: refused.
+    1: the log is damaged, no longer continues the repository, or the store has links that lead out of it, whose
+    targets are not copied; 5: refused.
     """
     from rmqstore.backup.backup import BackupOptions
     from rmqstore.backup.repository import Address, Repository, storage_of
@@ -211,6 +212,7 @@ def _contents(manifest: Manifest) -> dict[str, Any]:
             for branch in manifest.branches
         ],
         "counts": dict(manifest.counts),
+        "left_out": [{"path": one.path, "target": one.target, "leads": one.leads} for one in manifest.left_out],
     }
 
 
@@ -241,6 +243,17 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield ""
         unread = bytes_text(manifest.unread)
         yield Text("The disk could not read {unread} of the log; the snapshot has zeros there.", unread=unread)
+    yield from _left_out_lines(manifest)
+
+
+def _left_out_lines(manifest: Manifest) -> Iterator[str]:
+    """Name the links that are not in a snapshot."""
+    if manifest.left_out:
+        yield ""
+        yield Text("Links are not in the snapshot:")
+    yield from (Placed("  {link}", link=left.words) for left in manifest.left_out)
+    if manifest.lacks:
+        yield Text("  To back up what is there, put the file or the directory in the place of its link.")
 
 
 def _can_heal(store: Store, manifest: Manifest) -> bool:

@@ -254,8 +254,8 @@ class LocalFile(OpenFile):
 
     __slots__ = ("_descriptor",)
 
-    def __init__(self, path: Path) -> None:
-        self._descriptor = open_regular(path)
+    def __init__(self, path: Path, descriptor: int = -1) -> None:
+        self._descriptor = open_regular(path) if descriptor < 0 else descriptor
 
     @property
     def length(self) -> int:

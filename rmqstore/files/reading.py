@@ -31,6 +31,28 @@ def open_regular(path: Path) -> int:
     return fd
 
 
+def open_beneath(place: Path, relative: Path) -> int:
+    """Open a regular file below a directory for reading without following any link, and return the descriptor.
+
+    Whoever replaces a directory or the file by a link meanwhile gains nothing. `place` may be reached through links.
+    Errors: as `open_regular`; ELOOP or ENOTDIR for a link.
+    """
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in relative.parts[:-1]:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = below
+        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
+        fd = os.open(relative.name, flags, dir_fd=folder)
+    finally:
+        os.close(folder)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, Text("not a regular file"), str(place / relative))
+    return fd
+
+
 def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:
     """Return the first data extent in [at, stop), half-open; (stop, stop) if only a hole is left.
 

@@ -45,6 +45,7 @@ from rmqstore.files.store_queues import (
     has_database,
     is_database_file,
 )
+from rmqstore.files.walk import Leads, OwnFiles
 from rmqstore.formats.dledger import ENTRY, MAGIC, SNAPSHOTS
 from rmqstore.formats.index import NAME_DIGITS as INDEX_NAME_DIGITS
 from rmqstore.formats.layout import Layout
@@ -424,12 +425,45 @@ class Store(StoreQueues):
             return LockState(self.files.exists(self.root / LOCK_NAME), False)
         return lock_state(self.root / LOCK_NAME)
 
+    @cached_property
+    def followed(self) -> list[DirEntry]:
+        """The links at the top that lead to the directory of a part, sorted by name.
+
+        A link proves nothing: whoever may write to the store can set one. A broker follows it, and so do we if the
+        directory belongs to the owner of the store or has files named by offset, and does not contain the store.
+        """
+        own, rights = self.files.real_path(self.root), self.files.rights(self.root)
+        found = []
+        for name, entry in sorted(self.top.items()):
+            if entry.link is None or not entry.directory or not _is_part(name):
+                continue
+            target = self.files.rights(entry.path)
+            same = rights is None or target is None or rights.owner == target.owner
+            if not own.is_relative_to(self.files.real_path(entry.path)) and (same or self._has_offsets(entry.path)):
+                found.append(entry)
+        return found
+
+    def _has_offsets(self, directory: Path) -> bool:
+        try:
+            return any(e.regular and _OFFSET_NAME.fullmatch(e.path.name) for e in self.files.list(directory))
+        except OSError:
+            return False
+
+    def own_files(self) -> OwnFiles:
+        """Return the files of this store, of this machine, without what its other links lead to."""
+        places = [self.root, *(entry.path for entry in self.followed), *self._configured_logs]
+        return OwnFiles(self.files, places if self.part is None else [self.path.parent, self.path])
+
+    @property
+    def _configured_logs(self) -> list[Path]:
+        """The directories of logs that broker.conf names, and not the store."""
+        paths = [*self.config.paths("storePathCommitLog"), *self._read_only_paths()]
+        return [self._located(path) for path in (*paths, *self.config.paths("storePathDLedgerCommitLog"))]
+
     @property
     def places(self) -> list[Path]:
-        """Real paths of all directories with files of this store: the root, targets of its links, other log paths."""
-        found = [self.root, *(e.path for e in self.top.values() if e.directory and e.link is not None)]
-        found += self.commitlog_directories
-        found += self.dledger.data.directories if self.dledger is not None else ()
+        """Real paths of all directories with files of this store: the root, links that are followed, other logs."""
+        found = [self.root, *(entry.path for entry in self.followed), *self._configured_logs]
         places: list[Path] = []
         for path in found:
             real = self.files.real_path(path)
@@ -601,16 +635,21 @@ def unknown_entries(store: Store) -> list[UnknownEntry]:
     own = {path.absolute() for path in store.commitlog_directories}
     if store.dledger is not None:
         own |= {path.absolute() for path in store.dledger.data.directories}
-    found = []
+    found, guarded = [], store.own_files()
     for name, entry in store.top.items():
         known = name == store.journal_directory.name or _is_known(name)
         if not known and not any(path.is_relative_to(entry.path.absolute()) for path in own):
-            found.append(UnknownEntry(entry, _holds(store.files, entry)))
+            back = entry.link is not None and guarded.leads(entry) is Leads.AROUND  # to the store itself
+            found.append(UnknownEntry(entry, "" if back else _holds(store.files, entry)))
     return found
 
 
+def _is_part(name: str) -> bool:
+    return name in BROKER_NAMES or _BROKER_NAME.fullmatch(name) is not None
+
+
 def _is_known(name: str) -> bool:
-    if name in BROKER_NAMES or _BROKER_NAME.fullmatch(name) or _OPERATOR_NAME.fullmatch(name):
+    if _is_part(name) or _OPERATOR_NAME.fullmatch(name):
         return True
     copy = _COPY.fullmatch(name)
     return copy is not None and (copy["of"] in BROKER_NAMES or _BROKER_NAME.fullmatch(copy["of"]) is not None)

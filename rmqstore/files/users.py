@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqstore.files.lock import LOCK_NAME
+from rmqstore.files.walk import entries_on_disk
 from rmqstore.texts import Text
 
 JOURNAL_FOLDER = ".rmqstore"
@@ -67,23 +68,11 @@ class Users:
 def snapshot(directories: Sequence[Path]) -> dict[str, tuple[int, int, int, int]]:
     """Record identity, size and mtime of every regular file below `directories`, except journals and the lock."""
     found: dict[str, tuple[int, int, int, int]] = {}
-    todo = [str(directory) for directory in directories]
     lock = str(directories[0] / LOCK_NAME) if directories else ""
-    while todo:
-        try:
-            with os.scandir(todo.pop()) as entries:
-                for entry in entries:
-                    if entry.name == JOURNAL_FOLDER or entry.path == lock:
-                        continue
-                    with contextlib.suppress(OSError):
-                        status = entry.stat(follow_symlinks=False)
-                        if stat.S_ISDIR(status.st_mode):
-                            todo.append(entry.path)
-                        elif stat.S_ISREG(status.st_mode):
-                            identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
-                            found[entry.path] = identity
-        except OSError:
-            continue
+    for directory in directories:
+        for entry, status in entries_on_disk(directory, lambda e: e.name == JOURNAL_FOLDER or e.path == lock):
+            if stat.S_ISREG(status.st_mode):
+                found[entry.path] = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     return found
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -40,12 +40,12 @@ from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import TIER_METADATA, loaded_config, tier_queues, tier_words
-from rmqstore.files.files import Files
 from rmqstore.files.log_ends import find_end, record_at, store_timestamp
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.walk import walk
 from rmqstore.formats import consumequeue, dledger, index
 from rmqstore.repair.journal.folder import existing
 from rmqstore.repair.plan.content import Json
@@ -453,18 +453,9 @@ def on_disk_for_each_byte(store: Store, queue: MappedFileQueue) -> float:
     files = store.files
     log = sum(files.allocated(file.path) or 0 for file in queue.files)
     folders = [store.root / name for name in ("consumequeue", "batchconsumequeue", "consumequeue_ext", "index")]
-    beside = sum(files.allocated(path) or 0 for folder in folders for path in _below(files, folder))
+    below = (entry for folder in folders for entry in walk(files, folder))
+    beside = sum(files.allocated(e.path) or 0 for e in below if e.link is None and not e.directory)
     return 1 + beside / log if log else 1.0
-
-
-def _below(files: Files, folder: Path) -> Iterator[Path]:
-    try:
-        entries = files.list(folder)
-    except OSError:
-        return  # which has its own finding
-    for entry in entries:
-        if entry.link is None:
-            yield from _below(files, entry.path) if entry.directory else (entry.path,)
 
 
 @dataclass(frozen=True, slots=True)

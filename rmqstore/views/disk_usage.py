@@ -15,6 +15,7 @@ from rmqstore.brokers.clean_up import HOUR, RetentionRules
 from rmqstore.files.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.walk import walk
 from rmqstore.repair.expire import Outlook, disk_of, outlook
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers
@@ -90,11 +91,14 @@ def disk_usage(store: Store) -> DiskUsage:
     """Measure a store, including log directories outside of its root."""
     out = DiskUsage()
     _walk(out, store.root if store.part is None else store.path, store)
-    inside = store.files.real_path(store.root)
-    logs = dict.fromkeys(directory for log, _ in store.logs for directory in log.directories)
-    for directory in logs if store.part is None else ():
-        if not store.files.real_path(directory).is_relative_to(inside):
-            _walk(out, directory, store, "log")
+    seen = [store.files.real_path(store.root)]
+    followed = {entry.path: _part_of((entry.path.name, ""), store) for entry in store.followed}
+    logs = {directory: "log" for log, _ in store.logs for directory in log.directories}
+    for directory, part in {**followed, **logs}.items() if store.part is None else ():
+        real = store.files.real_path(directory)
+        if not any(real.is_relative_to(place) for place in seen):
+            seen.append(real)
+            _walk(out, directory, store, part)
     _topics(out, store)
     out.parts = dict(sorted(out.parts.items(), key=lambda kv: -kv[1].allocated))
     out.topics = dict(sorted(out.topics.items(), key=lambda kv: -kv[1].allocated))
@@ -106,22 +110,10 @@ def _walk(out: DiskUsage, top: Path, store: Store, part: str = "") -> None:
     if own is not None and not own.directory:
         out.parts.setdefault(part or store.part or "other", Space()).add(store.files, own)
         return
-    folders = [top]
-    while folders:
-        for entry in _listed(store, folders.pop()):
-            if entry.directory:
-                folders += [entry.path] if entry.link is None else []
-            else:
-                names = entry.path.relative_to(top).parts
-                out.parts.setdefault(part or _part_of(names, store), Space()).add(store.files, entry)
-
-
-def _listed(store: Store, folder: Path) -> list[DirEntry]:
-    """List a directory; empty if it cannot be listed, which has its own finding."""
-    try:
-        return store.files.list(folder)
-    except OSError:
-        return []
+    for entry in walk(store.files, top):
+        if not entry.directory:
+            names = entry.path.relative_to(top).parts
+            out.parts.setdefault(part or _part_of(names, store), Space()).add(store.files, entry)
 
 
 def _part_of(names: tuple[str, ...], store: Store) -> str:

@@ -21,6 +21,7 @@ from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store, unknown_entries
 from rmqstore.files.store_queues import CONFIGURED_SIZES
+from rmqstore.files.walk import Leads
 from rmqstore.texts import Text
 
 _CODE = {
@@ -67,7 +68,7 @@ def check_directory(
         lambda: _strays(store, findings),
         lambda: _queue_kinds(store, findings, queue_types),
         lambda: _journals(store, findings),
-        lambda: check_rights(store, findings, live=live),
+        lambda: _links_below(store, check_rights(store, findings, live=live), findings),
         lambda: _not_read(store, report, opened_rocksdb),
         lambda: _no_index(store, report),
         lambda: _unknown(store, report),
@@ -87,10 +88,32 @@ def _top(store: Store, report: Report) -> None:
     if store.abort:
         report.notes.append(Text("abort file present: unclean shutdown, or the broker is running"))
     own = store.files.examined(store.path)
-    for name, entry in ((str(store.path), own), *store.top.items()):
-        if entry is not None and entry.link is not None:
-            link: dict[str, Fact] = {"path": name, "target": entry.link}
-            report.findings.add(Finding(codes.DIR_LINK, "store", entry.path.name, facts=link))
+    if own is not None and own.link is not None:
+        _link(store, own, str(store.path), "", report.findings)
+    followed = {entry.path for entry in store.followed}
+    guarded = store.own_files()
+    for name, entry in store.top.items():
+        if entry.link is not None:
+            _link(store, entry, name, "" if entry.path in followed else guarded.leads(entry).value, report.findings)
+
+
+def _link(store: Store, entry: DirEntry, path: str, leads: str, findings: Findings) -> None:
+    """Report a link; `leads`: where to, of one that is not followed."""
+    facts: dict[str, Fact] = {"path": path, "target": entry.link}
+    if leads:
+        facts["leads"] = leads
+    findings.add(Finding(codes.DIR_LINK, "store", entry.path.name, facts=facts))
+
+
+def _links_below(store: Store, paths: list[Path], findings: Findings) -> None:
+    """Report the links below the top that lead out of the store, or in a circle."""
+    guarded = store.own_files()
+    for path in paths:
+        entry = store.files.examined(path)
+        if entry is not None and entry.link is not None and not entry.unreadable and path.parent != store.root:
+            leads = guarded.leads(entry)
+            if leads in (Leads.OUTSIDE, Leads.AROUND):
+                _link(store, entry, store.relative(path), leads.value, findings)
 
 
 def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:

@@ -11,7 +11,7 @@ import os
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.disk import real_path
 from rmqstore.files.files import Files
 from rmqstore.files.store import Store
+from rmqstore.files.walk import entries_on_disk
 from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined
 
@@ -57,9 +58,12 @@ class _Rights:
     count: Counter[_Ownership] = field(default_factory=Counter)
     first: dict[_Ownership, str] = field(default_factory=dict)
     owners: Counter[int] = field(default_factory=Counter)
+    links: list[str] = field(default_factory=list)
 
     def add(self, path: str, status: os.stat_result, *, counts: bool) -> None:
         mode = status.st_mode
+        if stat.S_ISLNK(mode):
+            self.links.append(path)
         directory = stat.S_ISDIR(mode)
         if directory or stat.S_ISREG(mode):
             kind = _Ownership(status.st_uid, status.st_gid, mode & 0o777, directory)
@@ -102,11 +106,19 @@ def require_readable(files: Files, paths: Iterable[Path]) -> None:
             raise CannotJudge(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
-def check_rights(store: Store, findings: Findings, *, live: bool = False) -> None:
-    """Report all entries that the broker's user may not write in one finding, with the command that fixes this."""
+def check_rights(store: Store, findings: Findings, *, live: bool = False) -> list[Path]:
+    """Report all entries that the broker's user may not write in one finding, with the command that fixes this.
+
+    Return the links below the top, which the same walk finds; their targets do not count.
+    """
     if store.part is not None or not store.files.on_this_machine:
-        return
+        return []
     rights = _rights_in(store)
+    _report(store, rights, findings, live=live)
+    return [Path(path) for path in sorted(rights.links)]
+
+
+def _report(store: Store, rights: _Rights, findings: Findings, *, live: bool) -> None:
     runs_as = _who_runs(store) if live else None
     uid = rights.user if runs_as is None else runs_as
     if not uid:
@@ -177,7 +189,12 @@ def _command(store: Store, closed: list[_Ownership], uid: int, gid: int) -> str:
 
 def _rights_in(store: Store) -> _Rights:
     rights = _Rights()
-    tops = {name: e.path for name, e in store.top.items() if name in _TREES or name.startswith("dledger-")}
+    followed = {entry.path for entry in store.followed}
+    tops = {
+        name: e.path
+        for name, e in store.top.items()
+        if (name in _TREES or name.startswith("dledger-")) and (e.link is None or e.path in followed)
+    }
     seen = {real_path(path) for path in tops.values()}  # `places` also has the targets of links at the top
     places = [*tops.values(), *(p for p in store.places[1:] if p not in seen)]
     for path in (store.root, *(store.root / name for name in _FILES)):
@@ -185,8 +202,8 @@ def _rights_in(store: Store) -> _Rights:
     for path in places:
         counts = path.name != _MADE_BY_PEOPLE
         _add(rights, path, counts=counts)
-        for below, status in _walk(path):
-            rights.add(below, status, counts=counts)
+        for below, status in entries_on_disk(path):
+            rights.add(below.path, status, counts=counts)
     return rights
 
 
@@ -195,20 +212,3 @@ def _add(rights: _Rights, path: Path, *, counts: bool) -> None:
         rights.add(str(path), path.stat(), counts=counts)
     except OSError:
         return  # missing, or unreadable, which has its own finding
-
-
-def _walk(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
-    todo = [str(directory)]
-    while todo:
-        try:
-            entries = list(os.scandir(todo.pop()))
-        except OSError:
-            continue
-        for entry in entries:
-            try:
-                status = entry.stat()
-                if entry.is_dir(follow_symlinks=False):
-                    todo.append(entry.path)
-            except OSError:
-                continue
-            yield entry.path, status

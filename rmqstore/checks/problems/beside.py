@@ -154,12 +154,14 @@ DIRECTORY: Rows = (
     ),
     note(
         code=codes.DIR_LINK,
-        title=Text("symbolic link at the top of the store"),
+        title=Text("symbolic link in the store"),
         why_not=Text("links are never changed"),
         to_do=Text("check where it points"),
         about=Text(
-            "The top directory of the store contains a symbolic link, which was followed. Linked files are read as a "
-            "broker reads them, but nothing is ever written through a link."
+            "The store contains a symbolic link: at its top, or below it one that leads out of the store or in a "
+            "circle. A link at the top to the directory of a part is followed if that directory belongs to the owner "
+            "of the store or has files named by offset. Files behind other links are read only where a broker reads "
+            "them; what they contain gets into no backup, replica or bundle. Nothing is ever written through a link."
         ),
     ),
 )

@@ -10,7 +10,7 @@ import gzip
 import os
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -24,9 +24,11 @@ from rmqstore.errors import UsageError
 from rmqstore.files.files import DirEntry, FileRights, Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
-from rmqstore.files.store import BROKER_NAMES, QueueKind, Store
+from rmqstore.files.store import BROKER_NAMES, QueueKind, Store, open_store
 from rmqstore.files.store_queues import has_database
 from rmqstore.files.topics import topics, topics_of_queues
+from rmqstore.files.users import JOURNAL_FOLDER
+from rmqstore.files.walk import OwnFiles, walk
 from rmqstore.formats import checkpoint, consumequeue, index
 from rmqstore.formats.message import HEAD, PHYSICAL_OFFSET_AT
 from rmqstore.texts import Text
@@ -246,7 +248,8 @@ def make_bundle(
     Memory grows with the largest index file, not with the store.
     Errors: UsageError for an offset or topic that is not in the store; OSError for a file that cannot be read.
     """
-    return _Builder(store, scope).write(target, progress)
+    own = open_store(store.path, store.config, store.own_files()) if store.files.on_this_machine else store
+    return _Builder(own, scope).write(target, progress)
 
 
 class _Builder:
@@ -256,6 +259,7 @@ class _Builder:
         self.topics = topics(store) if store.part is None else topics_of_queues(store)
         self.names = Pseudonyms(self.topics, JSON_WORDS)
         self.bundle = Bundle(scope, store.kind.value)
+        self._links = [entry.path for entry in store.followed]
         self.logs = logs_of(store)
         dledger = store.dledger
         self._index_of_dledger = frozenset(f.path for f in dledger.index.files) if dledger is not None else frozenset()
@@ -313,7 +317,7 @@ class _Builder:
         whole = self.scope == Scope()
         own = self.store.root / "consumequeue" / (self.scope.topic or "")
         elsewhere = sorted(path for path in log_files if not path.is_relative_to(self.root))
-        for path in (*_files_below(self.files, self.root, self._leave_out), *elsewhere):
+        for path in (*_files_below(self.files, self.root, self._links, self._leave_out), *elsewhere):
             if path in log_files:
                 yield path, known[path] if path in wanted else None, _OUT_OF_SCOPE
             elif whole or (self.scope.topic is not None and own in path.parents):
@@ -380,7 +384,8 @@ class _Builder:
     def write(self, target: BinaryIO, progress: Callable[[int], None]) -> Bundle:
         items = sorted(self._items(), key=lambda item: not (item[1] is not None and item[1].first))
         archive = Archive(target)
-        for entry in _directories_below(self.files, self.root) if self.files.is_directory(self.root) else ():
+        below = walk(self.files, self.root) if self.files.is_directory(self.root) else ()
+        for entry in (e for e in below if e.directory and e.link is None):
             if self._is_kept_directory(entry.path):
                 archive.directory(self._name(entry.path), entry, self.files.rights(entry.path))
         for path, item, reason in items:
@@ -472,49 +477,42 @@ def _placed_queue(files: Files, log: Log) -> MappedFileQueue:
     return MappedFileQueue(log.name, log.queue.directories, size, [found[start] for start in sorted(found)])
 
 
-def _files_below(files: Files, root: Path, leave_out: Callable[[Path, Text], None]) -> Iterator[Path]:
-    """Yield all regular files, following directory links only at the top; call `leave_out` for everything else."""
+def _files_below(
+    files: Files, root: Path, links: Sequence[Path], leave_out: Callable[[Path, str], None]
+) -> Iterator[Path]:
+    """Yield all regular files, following links at the top to a part; call `leave_out` for everything else."""
     if files.is_file(root):
         yield root
         return
-    links = [entry.path for entry in files.list(root) if entry.directory and entry.link is not None]
-    for link in links:
-        leave_out(link, Text("a link, replaced by its target directory"))
     for top in (root, *links):
-        yield from _files_in(files, top, leave_out)
+        if top != root:
+            leave_out(top, Text("a link, replaced by its target directory"))
+        for entry in walk(files, top, lambda below: _is_entered(files, below.path)):
+            if entry.path in links:
+                continue
+            if not entry.directory and not entry.regular:
+                leave_out(entry.path, _left_words(files, entry))
+            elif not entry.directory:
+                yield entry.path
+            elif entry.path.name == JOURNAL_FOLDER:
+                leave_out(entry.path, _JOURNALS)
+            elif has_database(files, entry.path):
+                leave_out(entry.path, _ROCKSDB)
+
+
+def _is_entered(files: Files, directory: Path) -> bool:
+    return directory.name != JOURNAL_FOLDER and not has_database(files, directory)
+
+
+def _left_words(files: Files, entry: DirEntry) -> str:
+    if entry.link is not None and isinstance(files, OwnFiles):
+        return files.leads(entry).words
+    return Text("not a regular file")
 
 
 def _is_plain(name: str) -> bool:
     """Return whether a file has this name in every store, so that the name tells nothing about this one."""
     return name in BROKER_NAMES or _PLAIN_NAMES.fullmatch(name) is not None
-
-
-def _files_in(files: Files, directory: Path, leave_out: Callable[[Path, Text], None]) -> Iterator[Path]:
-    below: list[Path] = []
-    regular: list[Path] = []
-    for entry in files.list(directory):
-        path = entry.path
-        if not entry.directory and not entry.regular:
-            leave_out(path, Text("not a regular file"))
-        elif not entry.directory:
-            regular.append(path)
-        elif path.name == ".rmqstore":
-            leave_out(path, _JOURNALS)
-        elif has_database(files, path):
-            leave_out(path, _ROCKSDB)
-        elif entry.link is None:
-            below.append(path)
-    yield from regular
-    for path in below:
-        yield from _files_in(files, path, leave_out)
-
-
-def _directories_below(files: Files, root: Path) -> Iterator[DirEntry]:
-    """Yield all directories, each before those in it; links are not followed."""
-    for entry in files.list(root):
-        if entry.directory and entry.link is None:
-            yield entry
-            yield from _directories_below(files, entry.path)
 
 
 def _is_text(data: bytes) -> bool:
