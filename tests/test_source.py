@@ -40,6 +40,7 @@ READERS = {
     "files/reading.py": "what LocalFiles is made of",
     "files/lock.py": "the lock",
     "files/private.py": "outputs, and what interrupted runs left of them",
+    "files/walk.py": "owners and inodes on this machine, and files that are opened without following a link",
     "files/users.py": "the processes of this machine that use a store",
     "files/rocksdb/links.py": "links to a database that `Files.local` has brought to this machine",
     "checks/beside/permissions.py": "owners and modes, and only where `Files.on_this_machine`",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
-from rmqstore.backup.manifest import BranchStart, LeftOut, LogCopy, Manifest, OtherFile, config_key, layout_of
+from rmqstore.backup.manifest import BranchStart, LeftLink, LogCopy, Manifest, OtherFile, config_key, layout_of
 from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
@@ -40,7 +40,7 @@ _LATER = ("topics", "subscriptionGroup", "topicQueueMapping", "metadata", "rdb",
 _TRIES = 5
 
 
-def left_out(store: Store, entry: DirEntry) -> LeftOut | None:
+def left_out(store: Store, entry: DirEntry) -> LeftLink | None:
     """Return why a link is not copied; None for one that leads to a file of the store, or nowhere."""
     files = store.files
     if entry.link is None or entry.dangling or not isinstance(files, OwnFiles):
@@ -48,7 +48,7 @@ def left_out(store: Store, entry: DirEntry) -> LeftOut | None:
     leads = files.leads(entry)
     if leads is Leads.INSIDE and not entry.directory:
         return None
-    return LeftOut(store.relative(entry.path), entry.link, leads.value)
+    return LeftLink(store.relative(entry.path), entry.link, leads.value)
 
 
 class OtherFiles:
@@ -61,7 +61,7 @@ class OtherFiles:
         self.known = {digest for other in self.before.values() for digest, _ in other.chunks}
         self.new_bytes = 0
         self.found: list[OtherFile] = []
-        self.left_out: list[LeftOut] = []
+        self.left_out: list[LeftLink] = []
 
     def copy(self, *, later: bool) -> None:
         """Copy what refers to the log, before its end is read; with `later`, after it, what its messages refer to."""
@@ -293,7 +293,7 @@ class _BackupRun:
             left_out=tuple(sorted([*others.left_out, *self._links_of_logs()], key=lambda left: left.path)),
         )
 
-    def _links_of_logs(self) -> Iterator[LeftOut]:
+    def _links_of_logs(self) -> Iterator[LeftLink]:
         """Yield the log files that are links out of the store: the log is copied without them."""
         for queue, _ in self.store.logs:
             for odd in queue.odd:

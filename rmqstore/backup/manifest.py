@@ -113,7 +113,7 @@ class BranchStart:
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftLink:
     """A link that is not in a snapshot: `path` in the store, the `target` that it names, and where it `leads`."""
 
     path: str
@@ -218,7 +218,7 @@ class Manifest:
     branches: tuple[BranchStart, ...] = ()
     new_bytes: int = 0
     unread: int = 0
-    left_out: tuple[LeftOut, ...] = ()
+    left_out: tuple[LeftLink, ...] = ()
 
     @property
     def lacks(self) -> bool:
@@ -350,7 +350,7 @@ class _FieldReader:
             tuple(self.branch(one) for one in data["branches"]),
             _number(data["new_bytes"]),
             _number(data["unread"]),
-            tuple(LeftOut(*map(_text, (one["path"], one["target"], Leads(one["leads"])))) for one in left),
+            tuple(LeftLink(*map(_text, (one["path"], one["target"], Leads(one["leads"])))) for one in left),
         )
 
     def log(self, data: Mapping[str, Any]) -> LogCopy:
