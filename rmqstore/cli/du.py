@@ -23,10 +23,12 @@ from rmqstore.cli.printing.quantities import (
     utc_text,
 )
 from rmqstore.cli.printing.sentences import outlook_lines, outlook_words
-from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
+from rmqstore.cli.shared.filters import FilterOptions
+from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
-from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
+from rmqstore.cli.shared.selections import note_no_message, note_unknown_topics, selection_of
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -136,7 +138,7 @@ def du(
     refuse_without_log(opened)
     measured = Metrics(out, metrics, "du", store)
     live = note_live(out, opened, Text("the numbers are changing"))
-    selection = filters.selection()
+    selection = selection_of(filters)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     unit = _unit_of_plot(opened, filters, out) if counting.plot else ""
     wanted, top = _dimensions(counting.by, unit), counting.top

@@ -14,18 +14,20 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import OFFSET, many
 from rmqstore.cli.printing.table_output import with_body, write_rows
-from rmqstore.cli.shared.filters import (
-    FilterOptions,
+from rmqstore.cli.shared.filters import FilterOptions
+from rmqstore.cli.shared.help_pages import kept
+from rmqstore.cli.shared.messages import tell_damage, write_text
+from rmqstore.cli.shared.options import BODY, VERSIONS, WorkOptions, command, gathered, text_filters
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
+from rmqstore.cli.shared.selections import (
     note_log_offsets,
     note_no_match,
     note_no_message,
     note_unknown_topics,
     refuse_filters,
     refuse_with_positions,
+    selection_of,
 )
-from rmqstore.cli.shared.help_pages import kept
-from rmqstore.cli.shared.options import BODY, VERSIONS, WorkOptions, command, gathered, text_filters
-from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage, write_text
 from rmqstore.errors import NotAStore, UsageError, reason
 from rmqstore.texts import Placed, Text, joined
 
@@ -82,7 +84,7 @@ class DumpOptions:
     def selection(self, filters: FilterOptions) -> Selection:
         """Return the records that all filters together select."""
         return replace(
-            filters.selection(),
+            selection_of(filters),
             msg_ids=frozenset(i.upper() if len(i) in (32, 56) else i for i in self.msg_ids),
             start=self.start,
             stop=self.stop,
@@ -309,7 +311,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
     else:
         columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
         if out.format == "table" and not job.entries:
-            from rmqstore.checks.filler_notes import repaired_records
+            from rmqstore.messages.repaired import repaired_records
 
             job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
         rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))

@@ -11,9 +11,11 @@ import click
 
 from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.filters import FilterOptions, note_no_message, note_unknown_topics
+from rmqstore.cli.shared.filters import FilterOptions
+from rmqstore.cli.shared.messages import tell_damage, write_text
 from rmqstore.cli.shared.options import WorkOptions, command, gathered, text_filters
-from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage, write_text
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
+from rmqstore.cli.shared.selections import note_no_message, note_unknown_topics, selection_of
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
 
@@ -85,7 +87,7 @@ def export(
     logs = logs_of(opened)
     refuse_without_log(opened)
     live = note_live(out, opened, Text("what it writes from now on may be missing"))
-    selection = replace(filters.selection(), limit=limit)
+    selection = replace(selection_of(filters), limit=limit)
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     options = replace(options, scan=work.scanning(live, chunk=CHUNK))
     damage = Skipped(live=live)

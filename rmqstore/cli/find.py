@@ -21,9 +21,11 @@ from rmqstore.cli.printing.sentences import (
     queue_place,
     record_words,
 )
-from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
+from rmqstore.cli.shared.filters import FilterOptions
+from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
-from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
+from rmqstore.cli.shared.selections import note_unknown_topics
 from rmqstore.errors import UsageError
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
@@ -149,7 +151,7 @@ def find(
         story.texts = tuple(text for text in question.texts if any(text in texts for texts in named))
     style = BodyStyle(asked.body, False)
     if out.as_json:
-        from rmqstore.checks.filler_notes import repaired_records
+        from rmqstore.messages.repaired import repaired_records
 
         known = repaired_records(opened)
         rows = [_row(one, *stories.described[one.log_offset], style, known) for one in answer.sorted()]

@@ -69,8 +69,8 @@ def get(out: Output, store: Path, config: BrokerConfig, where: str, body: str, s
     WHERE is a log offset, TOPIC/QUEUE/OFFSET, an offset message id, a unique id, or a file in the lost+found of a
     journal. The body is decompressed. Exit code 1: no such message, or it is damaged.
     """
-    from rmqstore.checks.filler_notes import repaired_records
     from rmqstore.cli.shared.reading import open_named
+    from rmqstore.messages.repaired import repaired_records
     from rmqstore.scan.columns import NOTHING
 
     if not where.strip():

@@ -128,7 +128,7 @@ def import_(
     store does not change. Their queue offsets must continue its queues, or --renumber assigns new ones.
     """
     from rmqstore.append.importing import fingerprint, import_messages, prepared
-    from rmqstore.cli.shared.reading import tell_damage
+    from rmqstore.cli.shared.messages import tell_damage
     from rmqstore.files.config import batch_topics as topics_of_batches
     from rmqstore.files.config import configured_types
     from rmqstore.files.store import open_store

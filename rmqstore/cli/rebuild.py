@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.shared.filters import FilterOptions, parse_queues
+from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered
+from rmqstore.cli.shared.selections import parse_queues
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
 

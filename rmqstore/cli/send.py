@@ -16,7 +16,8 @@ import orjson
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
-from rmqstore.cli.shared.filters import FilterOptions, note_unknown_topics
+from rmqstore.cli.shared.filters import FilterOptions
+from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.options import (
     FILE,
     PATH,
@@ -28,7 +29,8 @@ from rmqstore.cli.shared.options import (
     text_filters,
     topic_map,
 )
-from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log, tell_damage
+from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
+from rmqstore.cli.shared.selections import note_unknown_topics, selection_of
 from rmqstore.errors import BadRow, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text
@@ -95,7 +97,7 @@ class What:
             if filters.topics:
                 raise UsageError(Text("--dead-letters and --topic exclude each other"), Text("leave one of them out"))
             filters = replace(filters, topics=(dlq_topic(self.dead_letters),))
-        return filters.selection()
+        return selection_of(filters)
 
     def wishes(self, selection: Selection) -> Wishes:
         """Return which kinds of messages are wanted, and where they go."""

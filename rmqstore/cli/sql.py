@@ -123,7 +123,7 @@ def _plain(value: Any) -> Any:
 
 def _tell(out: Output, read: Read, *, several: bool) -> int:
     """Write to stderr what could not be read; return the exit code."""
-    from rmqstore.cli.shared.reading import tell_damage
+    from rmqstore.cli.shared.messages import tell_damage
     from rmqstore.views.dump.messages import Skipped
 
     by_store: dict[str, Skipped] = {}

@@ -17,10 +17,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.errors import OutputExists, RmqStoreError, UsageError
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
+from rmqstore.messages.repaired import repaired_records
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, store_around
 from rmqstore.spark.output_files import PARTITIONS, STAGING, Folder, PieceResult, move_files, read_pieces
 from rmqstore.spark.sources import end_of, message_options

@@ -28,7 +28,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 
 from rmqstore.checks.beside.config import check_config
-from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import UsageError, reason
 from rmqstore.files.config import batch_topics
@@ -36,6 +35,7 @@ from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName, parse_queue_id, parse_queue_label
+from rmqstore.messages.repaired import repaired_records
 from rmqstore.repair.repaired_log import Redispatch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.records import scan_file

@@ -16,11 +16,11 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.message import is_filler
 from rmqstore.formats.messageid import decode_offset_message_id
+from rmqstore.messages.repaired import repaired_records
 from rmqstore.scan.columns import Columns, Repaired, filler_mask
 from rmqstore.scan.kernels import I64, hash_spans
 from rmqstore.scan.properties import PropertyTexts

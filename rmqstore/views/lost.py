@@ -467,7 +467,7 @@ class LostFinder:
 
     @cached_property
     def _unmarked(self) -> frozenset[int]:
-        from rmqstore.checks.filler_notes import repaired_records
+        from rmqstore.messages.repaired import repaired_records
 
         return frozenset(repaired_records(self.store).fillers)
 

@@ -24,9 +24,9 @@ except ImportError as error:  # the extra `sql` is not installed
     raise UsageError(Text("sql needs duckdb and pyarrow"), install_command("sql")) from error
 
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.cells import valid_text
+from rmqstore.messages.repaired import repaired_records
 from rmqstore.views import tables
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log
 from rmqstore.views.dump.selection import Selection

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.checks.filler_notes import repaired_records
 from rmqstore.files.store import Store
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, host_text
 from rmqstore.formats.times import utc
 from rmqstore.messages.fields import PropertySpans
+from rmqstore.messages.repaired import repaired_records
 from rmqstore.messages.unpacked import message_counts
 from rmqstore.scan.columns import Columns, filler_mask
 from rmqstore.scan.dispatch import QueueTable

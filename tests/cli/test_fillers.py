@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import rmqstore
-from rmqstore.checks.filler_notes import repairs
+from rmqstore.files.journals import repairs
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.message import is_filler
 from rmqstore.scan import native

@@ -6,7 +6,6 @@ Only listings and the state files of journals are read. The fact `reason` is one
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 from collections import Counter
@@ -17,7 +16,7 @@ from rmqstore.checks.beside.permissions import CannotJudge, check_rights, requir
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Report
 from rmqstore.files.config import WITHOUT_POSITIONS, tier_words
-from rmqstore.files.files import Files
+from rmqstore.files.journals import journal_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store, unknown_entries
 from rmqstore.files.store_queues import CONFIGURED_SIZES
@@ -41,7 +40,6 @@ _FOR_ALL = (OddKind.UNREADABLE, OddKind.DUPLICATE)
 _WRONG_SIZE = (OddKind.WRONG_LENGTH, OddKind.MISALIGNED)
 _DIRECTORIES = ("consumequeue", "batchconsumequeue", "index", "config", "timerlog")
 _OPEN_JOURNAL = ("applying", "undoing")
-_STATE_LIMIT = 1 << 20
 
 
 def check_directory(
@@ -299,22 +297,6 @@ def _journals(store: Store, findings: Findings) -> None:
         if state in (*_OPEN_JOURNAL, "missing"):
             about: dict[str, Fact] = {"journal": str(journal), "state": state}
             findings.add(Finding(codes.DIR_OPEN_JOURNAL, "store", entry.path.name, facts=about))
-
-
-def journal_state(files: Files, folder: Path) -> tuple[Path, str]:
-    """Return the directory of a journal (here, or where the pointer leads), and its state; "" without a journal."""
-    pointer = files.read_at(folder / "journal", 4096, 0)
-    if pointer:
-        folder = Path(os.fsdecode(pointer.strip(b"\n")))
-    raw = files.read_at(folder / "state", _STATE_LIMIT, 0)
-    if not raw:
-        return folder, "missing" if pointer else ""
-    try:
-        state = json.loads(raw)
-    except (ValueError, RecursionError):
-        return folder, "missing"
-    word = state.get("state") if isinstance(state, dict) else None
-    return folder, word if isinstance(word, str) else "missing"
 
 
 def _not_read(store: Store, report: Report, opened_rocksdb: Collection[str]) -> None:

@@ -380,7 +380,7 @@ def _parts(
     damage = Skipped() if damage is None else damage
     logs = logs_of(store, what)
     if job.selection.repaired is NOTHING and store.files.has_entry(store.journal_directory):
-        from rmqstore.checks.filler_notes import repaired_records
+        from rmqstore.messages.repaired import repaired_records
 
         job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
     if job.selection.reverse:
