@@ -32,6 +32,7 @@ WRITERS = (
 READERS = {
     "append/": "reopens files that it writes",
     "backup/": "the files of a repository, and the store that a restore builds",
+    "brokers/outlook.py": "how full a file system is",
     "cli/": "paths that the user names, outputs, settings, and the state of --resume",
     "errors.py": "how this program was installed",
     "files/broker_config.py": "broker.conf, which -c names",
@@ -47,7 +48,6 @@ READERS = {
     "checks/since_last.py": "the file that --since-last names",
     "repair/journal/": "compares and changes the files of this machine",
     "repair/plan/plan_builder.py": "what a plan expects, as the journal finds it: never through a link",
-    "repair/expire.py": "how full a file system is",
     "repair/migrate_to_commitlog.py": "the new store",
     "repair/rebuild/rocksdb.py": "a new database in a temporary directory",
     "repair/replica/": "the path or broker.conf of a replica that --replica names",

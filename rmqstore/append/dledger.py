@@ -27,6 +27,7 @@ from rmqstore.formats.dledger import (
     MIN_BLANK_SIZE,
     CurrTerm,
     DLedgerCheckpoint,
+    DLedgerEntry,
     build_blank,
     index_at,
     parse_currterm,
@@ -90,31 +91,6 @@ def physical_offset_hook(pos: int, body: bytearray) -> None:
     """
     at = PHYSICAL_OFFSET_AT
     body[at : at + 8] = (pos + BODY_OFFSET).to_bytes(8, "big")
-
-
-@dataclass(frozen=True, slots=True)
-class DLedgerEntry:
-    """One entry; names and units as in `formats.dledger.ENTRY`."""
-
-    index: int
-    term: int
-    pos: int
-    body: bytes
-    magic: int = MAGIC
-
-    @property
-    def size(self) -> int:
-        """The size of the whole entry, in bytes."""
-        return BODY_OFFSET + len(self.body)
-
-    def build(self) -> bytes:
-        """Return the bytes of the entry in the data file; DLedger always writes 0 for chain and body CRC."""
-        body = self.body
-        return _PACK_ENTRY.pack(self.magic, self.size, self.index, self.term, self.pos, 0, 0, 0, len(body)) + body
-
-    def unit(self) -> bytes:
-        """Return the bytes of its index unit."""
-        return _PACK_INDEX.pack(self.magic, self.pos, self.size, self.index, self.term)
 
 
 @dataclass(frozen=True, slots=True)

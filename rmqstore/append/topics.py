@@ -10,7 +10,7 @@ from rmqstore.append.disk import replace_file
 from rmqstore.errors import Refused
 from rmqstore.files.config import config_object, readers_of
 from rmqstore.files.files import LOCAL
-from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json
+from rmqstore.formats.configuration import JsonReader, JsonValue, build_config_json, topic_config
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import is_lmq
 from rmqstore.texts import Text
@@ -52,17 +52,3 @@ def add_topics(root: Path, queues: Collection[QueueName], batch_topics: frozense
         version["counter"] = counter + len(table.keys() - known.keys())
     content["topicConfigTable"] = {**table, **known}
     replace_file(root / "config" / "topics.json", build_config_json(content))
-
-
-def topic_config(topic: str, queues: int, *, batch: bool = False) -> dict[str, JsonValue]:
-    """Return the entry of a topic in topicConfigTable of topics.json; `batch`: it has a BatchCQ."""
-    return {
-        "attributes": {"queue.type": "BatchCQ"} if batch else {},
-        "order": False,
-        "perm": 6,
-        "readQueueNums": queues,
-        "topicFilterType": "SINGLE_TAG",
-        "topicName": topic,
-        "topicSysFlag": 0,
-        "writeQueueNums": queues,
-    }

@@ -316,7 +316,7 @@ def _bar(share: float, width: int) -> str:
 
 
 def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int) -> int:
-    from rmqstore.repair.expire import rules_of
+    from rmqstore.brokers.outlook import rules_of
     from rmqstore.views.disk_usage import store_growth
     from rmqstore.views.dump.messages import Skipped
 

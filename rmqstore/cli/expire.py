@@ -16,10 +16,10 @@ from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.brokers.outlook import Outlook
     from rmqstore.checks.verify import Verified
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.expire import Outlook
     from rmqstore.repair.plan.plan import Plan
 
 
@@ -58,8 +58,9 @@ def expire(
     a full disk makes files expire early. The broker deletes ten files per round; this command shows all rounds. With
     --apply, the files are moved to quarantine: `rmqstore undo` restores them, and removing the journal frees the space.
     """
+    from rmqstore.brokers.outlook import disk_of, outlook, rules_of
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
-    from rmqstore.repair.expire import ExpireOptions, disk_of, outlook, plan_expire, rules_of
+    from rmqstore.repair.expire import ExpireOptions, plan_expire
 
     opened = open_for(out, store, config, applying)
 

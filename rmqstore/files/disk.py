@@ -56,6 +56,13 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
+def existing(path: Path) -> Path:
+    """Return the path, or its nearest parent that exists."""
+    while not path.exists() and path.parent != path:
+        path = path.parent
+    return path
+
+
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """No space left, quota exceeded, or file too large (RLIMIT_FSIZE, or the file system's limit)."""
 

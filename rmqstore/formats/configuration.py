@@ -541,3 +541,17 @@ def _fields(record: Record, key: bytes) -> dict[str, Any] | None:
     except ConstructError:
         return None
     return found if len(record.build(found)) == len(rest) else None
+
+
+def topic_config(topic: str, queues: int, *, batch: bool = False) -> dict[str, JsonValue]:
+    """Return the entry of a topic in topicConfigTable of topics.json; `batch`: it has a BatchCQ."""
+    return {
+        "attributes": {"queue.type": "BatchCQ"} if batch else {},
+        "order": False,
+        "perm": 6,
+        "readQueueNums": queues,
+        "topicFilterType": "SINGLE_TAG",
+        "topicName": topic,
+        "topicSysFlag": 0,
+        "writeQueueNums": queues,
+    }

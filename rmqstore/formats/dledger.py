@@ -5,6 +5,7 @@ Source: DLedgerEntryCoder, MmapFileList#preAppend, DLedgerMmapFileStore, MemberS
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from construct import Int32sb, Int64sb
@@ -150,3 +151,28 @@ def parse_currterm(data: bytes) -> CurrTerm:
     values, faults = _values(data)
     term = _number(values, CURR_TERM, faults)
     return CurrTerm(term or 0, values.get(VOTE_LEADER) or None, tuple(faults))
+
+
+@dataclass(frozen=True, slots=True)
+class DLedgerEntry:
+    """One entry; names and units as in `ENTRY`."""
+
+    index: int
+    term: int
+    pos: int
+    body: bytes
+    magic: int = MAGIC
+
+    @property
+    def size(self) -> int:
+        """The size of the whole entry, in bytes."""
+        return BODY_OFFSET + len(self.body)
+
+    def build(self) -> bytes:
+        """Return the bytes of the entry in the data file; DLedger always writes 0 for chain and body CRC."""
+        body = self.body
+        return ENTRY.packer.pack(self.magic, self.size, self.index, self.term, self.pos, 0, 0, 0, len(body)) + body
+
+    def unit(self) -> bytes:
+        """Return the bytes of its index unit."""
+        return INDEX_UNIT.packer.pack(self.magic, self.pos, self.size, self.index, self.term)

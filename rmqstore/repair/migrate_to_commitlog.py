@@ -32,6 +32,7 @@ from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import NotAStore, PlanStale
+from rmqstore.files.disk import existing
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile
@@ -39,7 +40,7 @@ from rmqstore.files.private import building
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
-from rmqstore.repair.journal.folder import existing, free_bytes
+from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.migrate_to_dledger import MigrationRefusal, in_use, no_files, recover_first, unsound, words_for
 from rmqstore.repair.plan.content import Json
 from rmqstore.scan.columns import Columns

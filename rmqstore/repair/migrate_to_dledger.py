@@ -25,11 +25,12 @@ from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import UsageError
+from rmqstore.files.disk import existing
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, MAX_TOPIC_V1, build_blank
-from rmqstore.repair.journal.folder import existing, free_bytes
+from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.journal import find_unfinished
 from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.plan import Plan

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from rmqstore.append.topics import topic_config
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import QueueState
 from rmqstore.checks.verify import Verified
 from rmqstore.files.store import Store
+from rmqstore.formats.configuration import topic_config
 from rmqstore.formats.consumequeue import parse_queue_label, split_queue_label
 from rmqstore.formats.properties import is_lmq, is_system_topic
 from rmqstore.views.lookup import QueueUnits

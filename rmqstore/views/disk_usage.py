@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.brokers.clean_up import HOUR, RetentionRules
+from rmqstore.brokers.outlook import Outlook, disk_of, outlook
 from rmqstore.files.files import DirEntry, Files
 from rmqstore.files.log_ends import queue_bounds
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.walk import walk
-from rmqstore.repair.expire import Outlook, disk_of, outlook
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers
 from rmqstore.texts import Text

@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rmqstore.append.dledger import DLedgerEntry
 from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.errors import NotAStore
 from rmqstore.files.log_ends import find_end
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import DLedgerFiles, Store
-from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC
+from rmqstore.formats.dledger import BLANK_MAGIC, ENTRY, INDEX_UNIT, MAGIC, DLedgerEntry
 from rmqstore.formats.message import (
     MAGIC_V1,
     MAGIC_V2,

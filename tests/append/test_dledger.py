@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles, MemberState, Role
+from rmqstore.append.dledger import DLedgerMmapFileStore, EntryFiles, MemberState, Role
 from rmqstore.errors import MessageRefused, Refused
 from rmqstore.formats.dledger import (
     BODY_OFFSET,
     ENTRY,
     INDEX_UNIT,
+    DLedgerEntry,
     build_blank,
     parse_currterm,
     parse_dledger_checkpoint,

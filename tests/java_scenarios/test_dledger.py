@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.dispatch import DispatchOptions
-from rmqstore.append.dledger import DLedgerEntry, DLedgerMmapFileStore, EntryFiles, MemberState, Role
+from rmqstore.append.dledger import DLedgerMmapFileStore, EntryFiles, MemberState, Role
 from rmqstore.append.encoder import NewMessage
 from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.errors import Refused
 from rmqstore.files.store import open_store
-from rmqstore.formats.dledger import BODY_OFFSET, INDEX_UNIT
+from rmqstore.formats.dledger import BODY_OFFSET, INDEX_UNIT, DLedgerEntry
 from rmqstore.formats.message import host_bytes
 from rmqstore.views.dledger_store import DLedgerCommitLog
 from tests.append.rewriting import messages_of

@@ -23,9 +23,10 @@ from rmqstore.brokers.clean_up import (
     decide_commitlog,
     forecast_filling,
 )
+from rmqstore.brokers.outlook import log_rate, outlook, rules_of
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from rmqstore.repair.expire import ExpireOptions, log_rate, outlook, plan_expire, rules_of
+from rmqstore.repair.expire import ExpireOptions, plan_expire
 from tests.append.writing import OPTIONS
 from tests.command import run, run_json
 from tests.stores import unpack

@@ -14,7 +14,7 @@ from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, in_wor
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
-    from rmqstore.repair.expire import Outlook
+    from rmqstore.brokers.outlook import Outlook
     from rmqstore.views.lookup import Found
     from rmqstore.views.lost import MissingMessage
 

@@ -27,8 +27,9 @@ from functools import partial
 from pathlib import Path
 
 from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
+from rmqstore.files.disk import existing
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, PlanPaths, Staged, State, existing, status_of
+from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, PlanPaths, Staged, State, status_of
 from rmqstore.repair.journal.staging import check_step_on_disk, refuse_changed
 from rmqstore.repair.plan.content import CHUNK, ContentReader, RunningFingerprint, Zeros, chunks, fingerprint
 from rmqstore.repair.plan.plan import Plan

@@ -27,7 +27,7 @@ from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
-from rmqstore.files.disk import real_path
+from rmqstore.files.disk import existing, real_path
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
@@ -132,13 +132,6 @@ class PlanPaths:
         places += [real_path(root) for root in self.roots]
         places += [base for base in {self._base(path)[0] for path in paths} if base.is_dir()]
         return list(dict.fromkeys(places))
-
-
-def existing(path: Path) -> Path:
-    """Return the path, or its nearest parent that exists."""
-    while not path.exists() and path.parent != path:
-        path = path.parent
-    return path
 
 
 def _mount_points() -> tuple[str, ...]:

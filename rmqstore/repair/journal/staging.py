@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePosixPath
 
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
+from rmqstore.files.disk import existing
 from rmqstore.files.reading import data_extents
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import (
@@ -28,7 +29,6 @@ from rmqstore.repair.journal.folder import (
     JournalFolder,
     PlanPaths,
     Staged,
-    existing,
     free_bytes,
     status_of,
 )
