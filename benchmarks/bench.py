@@ -24,6 +24,7 @@ from benchmarks.cases import (
     Case,
     append_cases,
     baseline_cases,
+    cut_cases,
     queue_cases,
     remove,
     start_cases,
@@ -268,6 +269,7 @@ def prepared(work: Path, args: argparse.Namespace, notes: list[str]) -> list[Cas
         if not any(c.store == "start" for c in cases):
             cases += start_cases(store, work, args)
             cases += queue_cases(work, args)
+            cases += cut_cases(work, args)
     if args.append:
         cases += append_cases(work, args, notes, work / "tools")
     cases = [c for c in cases if re.search(args.only, c.name)]

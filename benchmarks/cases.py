@@ -271,6 +271,20 @@ def queue_cases(work: Path, args: argparse.Namespace) -> Iterator[Case]:
         first = first or name
 
 
+def cut_cases(work: Path, args: argparse.Namespace) -> Iterator[Case]:
+    """Yield the repairs of a short and of a long log whose first file was cut, with all queues missing: linear cost."""
+    ours, first = [args.python, "-m", "rmqstore"], ""
+    for size in (1 << 20, 12 << 20):
+        store = work / f"cut-{size}"
+        made = generate(Options(store, size, body="64", file_size=size // 2, cq_file_size=600_000))
+        remove(store / "consumequeue")
+        os.truncate(min((store / "commitlog").iterdir()), size // 20)
+        name = f"rmqstore recover, plan, {size >> 20} MiB, first file cut"
+        command = one_core([*ours, "recover", str(store), "--json", "--jobs", "1"])
+        yield Case("cut", name, command, made.wrote, made.messages, baseline=first, rounds=args.repeat)
+        first = first or name
+
+
 def sparse_store(root: Path, files: int) -> Path:
     """Create a store of sparse 1 GiB commitlog files with one record each, and return its root."""
     folder = root / "commitlog"

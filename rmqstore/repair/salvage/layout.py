@@ -6,10 +6,12 @@ on both sides of a span show how many entries it contained, and the index file s
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
+from itertools import accumulate
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.files.mapped_file_queue import message_at
@@ -84,7 +86,8 @@ class Free:
     """Bytes [start, stop) without a known record, in which `slots` are placed.
 
     `last`: the file ends at `stop`. `single`: the bytes are those of one unknown record. `limit`: shared with other
-    free bytes; None without one.
+    free bytes; None without one. `needed`: bytes of the shortest fillers of all slots; `promised`: bytes that the slots
+    were placed with.
     """
 
     start: int
@@ -94,20 +97,25 @@ class Free:
     single: bool = False
     slots: list[QueueSlot] = field(default_factory=list)
     limit: Limit | None = None
+    needed: int = 0
+    promised: int = 0
 
     def clear(self) -> None:
         """Remove all slots."""
         self.slots.clear()
+        self.needed = self.promised = 0
         if self.limit is not None:
             self.limit.taken = 0
 
     def take(self, slot: QueueSlot, least: int) -> bool:
         """Place one more slot, with at least `least` bytes for each, unless `full`; return whether it fits."""
-        least = 0 if self.single else least
-        used = sum(max(least, smallest_visible(s) + self.body_offset) for s in (*self.slots, slot))
-        fits = used + (BLANK_SIZE if self.last else 0) <= self.stop - self.start and not self._at_limit
+        needed = smallest_visible(slot) + self.body_offset
+        promised = self.promised + (needed if self.single else max(least, needed))
+        fits = promised + (BLANK_SIZE if self.last else 0) <= self.stop - self.start and not self._at_limit
         if fits:
             self.slots.append(slot)
+            self.needed += needed
+            self.promised = promised
             if self.limit is not None:
                 self.limit.taken += 1
         return fits
@@ -121,8 +129,7 @@ class Free:
         """Return whether there is no room for another filler."""
         if (self.single and self.slots) or self._at_limit:
             return True
-        used = sum(smallest_visible(s) + self.body_offset for s in self.slots)
-        return self.stop - self.start - used < SMALLEST + self.body_offset
+        return self.stop - self.start - self.needed < SMALLEST + self.body_offset
 
 
 @dataclass(slots=True)
@@ -255,17 +262,14 @@ def _is_here(cell: Cell, body_offset: int, moved: frozenset[int], own: Callable[
 
 def _named(damage: Damage, expected: Mapping[int, Expected], frames: Sequence[Cell]) -> Iterator[Cell]:
     """Yield cells at the offsets of units, if they fit between the framed records and each other."""
-    body_offset = damage.log.body_offset
-    inside = sorted(
-        offset - body_offset
-        for offset in expected
-        if damage.start <= offset - body_offset < damage.stop
-        and not any(f.start <= offset - body_offset < f.stop for f in frames)
-    )
+    body_offset, starts = damage.log.body_offset, [f.start for f in frames]
+    stops = [damage.start, *accumulate((f.stop for f in frames), max)]
+    inside = sorted(at for at in (offset - body_offset for offset in expected) if damage.start <= at < damage.stop)
+    inside = [at for at in inside if stops[bisect_right(starts, at)] <= at]
     limit = damage.stop - (BLANK_SIZE if damage.at_end else 0)
     for i, start in enumerate(inside):
-        one = expected[start + body_offset]
-        bound = min([limit, *inside[i + 1 : i + 2], *(f.start for f in frames if f.start > start)])
+        one, after = expected[start + body_offset], bisect_right(starts, start)
+        bound = min([limit, *inside[i + 1 : i + 2], *starts[after : after + 1]])
         length = (one.size or 0) + body_offset
         if length - body_offset < MIN_SIZE or start + length > bound:
             length = bound - start  # the size is damaged too
@@ -323,12 +327,12 @@ def _fill(rooms: Sequence[Free], between: Sequence[Between], least: int) -> list
 def _divide(free: Free, file_size: int) -> Iterator[Cell]:
     """Yield cells over free bytes: one per slot, then the rest."""
     at, ends = free.start, BLANK_SIZE if free.last else 0
-    share = (free.stop - at - ends) // max(1, len(free.slots))
-    for i, slot in enumerate(free.slots):
-        least, rest = smallest_visible(slot) + free.body_offset, free.slots[i + 1 :]
+    share, rest = (free.stop - at - ends) // max(1, len(free.slots)), free.needed
+    for slot in free.slots:
+        least = smallest_visible(slot) + free.body_offset
         length = max(least, min(share, _MOST))
-        left = free.stop - at - length
-        if sum(smallest_visible(s) + free.body_offset for s in rest) + ends > left:
+        rest -= least
+        if rest + ends > free.stop - at - length:
             length = least
         if not rest and not free.last and 0 < free.stop - at - length < SMALLEST + free.body_offset:
             length = free.stop - at

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import groupby
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
@@ -184,14 +185,10 @@ def sparse(record: bytes) -> list[Piece]:
 def joined(parts: Iterable[Piece]) -> Parts:
     """Join pieces into one content; adjacent bytes and short runs of zeros become one piece."""
     out: list[Piece] = []
-    for part in parts:
-        if isinstance(part, Zeros) and part.size < _SHORT:
-            part = Literal(bytes(part.size))
-        if isinstance(part, Literal) and out and isinstance(out[-1], Literal):
-            part = Literal(out.pop().data + part.data)  # type: ignore[union-attr]
-        if part.size:
-            out.append(part)
-    return Parts(tuple(out))
+    for dense, run in groupby(parts, lambda part: isinstance(part, Literal) or part.size < _SHORT):
+        pieces = list(run)
+        out += [Literal(b"".join(piece.read(piece.size, 0) for piece in pieces))] if dense else pieces
+    return Parts(tuple(part for part in out if part.size))
 
 
 def split(content: Parts, at: int) -> tuple[Literal, Parts]:
