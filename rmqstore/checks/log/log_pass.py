@@ -130,7 +130,7 @@ def unit_reader(options: PassOptions) -> Callable[[str, int, int], int | None]:
     units = _units(options)
 
     def unit_at(topic: str, queue_id: int, index: int) -> int | None:
-        if units is None:
+        if units is None or index < 0:
             return None
         first = max(0, index - 1)
         found = units.read(topic, queue_id, first, index - first + 1)

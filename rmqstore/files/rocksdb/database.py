@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rmqstore.errors import install_command
+from rmqstore.errors import CouldNotCheck, install_command
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 from rmqstore.texts import Text
@@ -36,8 +36,13 @@ def missing_extra() -> str:
     return Text("needs the package rocksdict; to install it, run `{command}`", command=install_command("rocksdb"))
 
 
-class CannotRead(Exception):
-    """A database, or a part of it, cannot be read; the text gives the reason. Callers must catch this."""
+class CannotRead(CouldNotCheck):
+    """A RocksDB, or a part of it, cannot be read; the text gives the reason.
+
+    Callers catch it where they have another answer; otherwise it ends the command.
+    """
+
+    advice = Text("`rmqstore verify STORE` says what is wrong with this RocksDB, and whether a repair exists")
 
 
 class DamagedDatabase(CannotRead):
