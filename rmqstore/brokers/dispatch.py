@@ -23,7 +23,7 @@ from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName, can_be_created
 from rmqstore.formats.message import is_dispatched
-from rmqstore.formats.properties import LMQ_PREFIX, malformed_offset
+from rmqstore.formats.properties import LMQ_PREFIX, ROCKSDB_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC, malformed_offset
 from rmqstore.formats.services import light_queues
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
@@ -37,13 +37,15 @@ from rmqstore.texts import Text
 class DispatchSettings:
     """Settings that decide which queues a message is dispatched to; file sizes in bytes.
 
-    `reads_rows_beside`: queues are in files and in RocksDB, and the broker finds those in RocksDB.
+    `reads_rows_beside`: queues are in files and in RocksDB, and the broker finds those in RocksDB. `half_rows_fail`:
+    the broker keeps half messages in rocksdbstore/, which it cannot open.
     """
 
     multi_dispatch: bool = False
     lmq: bool = False
     light_in_rocksdb: bool = False
     reads_rows_beside: bool = False
+    half_rows_fail: bool = False
     batch_topics: frozenset[str] = frozenset()
     simple_size: int = 6_000_000
     batch_size: int = 13_800_000
@@ -77,6 +79,7 @@ class DispatchCondition:
 
 
 EVERY = DispatchCondition()
+_OF_HALVES = frozenset({ROCKSDB_HALF_TOPIC, ROCKSDB_OP_HALF_TOPIC})
 
 
 class Queues:
@@ -162,6 +165,23 @@ class Queues:
 
     def dispatch(self, record: Checked, *, misplaced: bool = False) -> None:
         """Dispatch one message. `misplaced`: its PHYSICALOFFSET is that of another place. Errors: DispatchThrows."""
+        self._add(record, misplaced=misplaced)
+        if self.settings.half_rows_fail and record.topic in _OF_HALVES:
+            raise self._no_half_row(record.physical_offset)
+
+    @staticmethod
+    def _no_half_row(offset: int) -> DispatchThrows:
+        """Return how the dispatch of a half message, or of an op message, ends if its row cannot be written.
+
+        Source: TransMessageRocksDBStore#buildTransIndex, MessageRocksDBStorage#getLastOffsetPy (RocketMQ 5.4.0, 5.5.1)
+        """
+        return DispatchThrows(
+            offset,
+            Text("rocksdbstore/ cannot be opened, and with transRocksDBEnable=true a half message needs it"),
+            "java.lang.NullPointerException",
+        )
+
+    def _add(self, record: Checked, *, misplaced: bool) -> None:
         if not is_dispatched(record.sys_flag):
             return
         self.has_dispatched = True
@@ -230,7 +250,24 @@ class Queues:
             )
 
     def dispatch_columns(self, columns: Columns, mask: Bool) -> None:
-        """Dispatch the messages of a chunk selected by `mask`, in log order; none may need the exact parser."""
+        """Dispatch the messages of a chunk selected by `mask`, in log order; none may need the exact parser.
+
+        Errors: DispatchThrows.
+        """
+        if self.settings.half_rows_fail:
+            rows = np.flatnonzero(mask)
+            numbers = self._numbers.of(columns.take(rows))
+            halves = [row for row, number in zip(rows, numbers.tolist(), strict=True) if self._is_half(number)]
+            if halves:
+                mask = mask & (np.arange(len(mask)) <= halves[0])
+                self._add_columns(columns, mask)
+                raise self._no_half_row(int(columns.physical_offset[halves[0]]))
+        self._add_columns(columns, mask)
+
+    def _is_half(self, number: int) -> bool:
+        return self._numbers.topics[number].decode("utf-8", "replace") in _OF_HALVES
+
+    def _add_columns(self, columns: Columns, mask: Bool) -> None:
         mask = mask & is_dispatched(columns.sys_flag)
         index = np.flatnonzero(mask)
         if not len(index):

@@ -17,7 +17,8 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.brokers.dispatch import DispatchCondition
-from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions
+from rmqstore.brokers.dledger_nodes import own_group, peers_fault
+from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions, StartRefused
 from rmqstore.brokers.log_files import FileBytes, Scanned
 from rmqstore.brokers.mapped_files import SimulatedFiles, load_directories, wrapped_long
 from rmqstore.brokers.plain_start import PlainStart
@@ -394,10 +395,8 @@ class DLedgerStart(PlainStart):
         config: BrokerConfig,
         options: StartOptions,
     ) -> None:
-        group = store.dledger
+        group = own_group(store, config)
         wanted = config.given.get("dLegerSelfId", "").strip()
-        if group is not None and wanted and group.self_id != wanted:
-            group = None  # the directory belongs to another node: this node starts without entries
         legacy = group is None or not group.data.files
         super().__init__(store, tiling if legacy else None, rules, config, options)
         self.group: DLedgerFiles | None = group
@@ -416,6 +415,11 @@ class DLedgerStart(PlainStart):
         self.divided = -1
         self._before_cut: dict[QueueName, int] = {}
         self._early_end = 0
+
+    def _check_constructor(self) -> None:
+        if (fault := peers_fault(self.config)) is not None:
+            caught = self.rules.any_wheel_failure_is_caught and not self.rules.shutdown_throws
+            raise StartRefused(fault.reason, fault.log_line, LOAD_FALSE if caught else PROCESS_EXIT)
 
     def _reader_of_entries(self, parser: ParserSettings, scanned: Scanned) -> LogReader:
         body_offset = dledger.ENTRY.size

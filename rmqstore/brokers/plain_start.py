@@ -116,15 +116,25 @@ class PlainStart:
             multi_dispatch=self.config.bool("enableMultiDispatch") and not self._light_in_rocksdb,
             light_in_rocksdb=self._light_in_rocksdb,
             reads_rows_beside=self._reads_rows_beside,
+            half_rows_fail=self._half_rows_fail(),
             lmq=self.config.bool("enableLmq"),
             batch_topics=batch_topics(self.store),
             simple_size=self.store.queue_file_size(QueueKind.SIMPLE),
             batch_size=self.store.queue_file_size(QueueKind.BATCH),
         )
 
+    def _half_rows_fail(self) -> bool:
+        """Return whether the broker keeps half messages in rocksdbstore/, and cannot open it."""
+        if not (self.config.bool("transRocksDBEnable") and self.rules.message_rows_limit_start):
+            return False
+        from rmqstore.brokers.rocksdb import cannot_open_rows
+
+        return cannot_open_rows(self.store)
+
     def run(self) -> StartForecast:
         """Load, recover and start; return the forecast, at the latest when something stops the start."""
         try:
+            self._check_constructor()
             check_before_load(self.store, self.rules, self.config)
             check_queue_stores(self.store, self.rules, self.config, self.kinds)
             self._load_and_recover()
@@ -140,6 +150,9 @@ class PlainStart:
                 self.notes.append(HIDDEN)
             return self._forecast(failure)
         return self._forecast()
+
+    def _check_constructor(self) -> None:
+        """Fail if the store's constructor refuses the settings of the log. Errors: StartRefused."""
 
     def _load_and_recover(self) -> None:
         self._stop_at(self._load())

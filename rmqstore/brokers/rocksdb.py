@@ -22,11 +22,12 @@ from rmqstore.files.config import CONFIG_DATABASES, tables_in
 from rmqstore.files.files import Files
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
-from rmqstore.files.rocksdb.rows import last_offset, table_rows
+from rmqstore.files.rocksdb.rows import DIRECTORY, last_offset, table_rows
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import is_lmq
+from rmqstore.formats.rocksdbstore import TRANS_FAMILY
 from rmqstore.texts import Text
 
 
@@ -92,6 +93,11 @@ def message_row_ends(store: Store, families: Iterable[str]) -> tuple[int, ...]:
         except CannotRead:
             continue
     return tuple(ends)
+
+
+def cannot_open_rows(store: Store) -> bool:
+    """Return whether a broker cannot open rocksdbstore/, or read the end of its half messages; False if unknown."""
+    return bool(_by_names(store.files, store.root / DIRECTORY)) or message_row_ends(store, [TRANS_FAMILY]) == (-1,)
 
 
 def unreadable_rocksdb_config(store: Store) -> Obstacle | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from rmqstore.brokers.dledger_nodes import own_group
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import RecoveredFiles
@@ -102,7 +103,8 @@ class Starts:
             kind = DLedgerStart
         start = kind(store, self._tiling, rules, config, self._options)
         start.queues.recovered = self._recovered
-        start.tiled_reader.units = self._units
+        if not start.queues.settings.half_rows_fail:  # then each message counts
+            start.tiled_reader.units = self._units
         start.unreadable_rows = self._unreadable_rows
         return start.run()
 
@@ -122,6 +124,11 @@ class _AskedRules:
         """Return whether another version has equal rules, as far as they were asked for. Its name plays no part."""
         names = vars(self).keys() - {"version", "evidence", "_rules"}
         return all(getattr(rules, name) == getattr(self, name) for name in names)
+
+
+def reads_entries(store: Store, config: BrokerConfig) -> bool:
+    """Return whether the broker reads the store's DLedger entries: in DLedger mode, as the node that wrote them."""
+    return in_dledger_mode(store, config) and own_group(store, config) is not None
 
 
 def in_dledger_mode(store: Store, config: BrokerConfig) -> bool:

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules import RUN_VERSIONS, VERSIONS, rules_for, version_number, writer_of
-from rmqstore.brokers.simulate import Starts, in_dledger_mode
+from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
+from rmqstore.brokers.simulate import Starts, in_dledger_mode, reads_entries
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.log import delay_levels
@@ -301,15 +302,18 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     units = _known_units(store, verified)
     if misplaced is not None and misplaced.store.is_rearranged:
         tiling = units = None  # they belong to the renamed files, but a broker that starts now reads the present ones
+    config = store.config.changed(dict(options.settings))
     starts = partial(Starts, store, tiling, settings=dict(options.settings), unreadable_rows=verified.unreadable_rows)
     size = sum(r.bytes for r in verified.logs.results)
-    start = starts(options=StartOptions(thorough=size <= THOROUGH_BELOW), units=units)
+    how = StartOptions(thorough=size <= THOROUGH_BELOW)
+    start = starts(options=how, units=units)
+    faults = FaultFinder(store, config, partial(Starts, options=how, unreadable_rows=verified.unreadable_rows))
     forecast = start.of(options.broker or None)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # find out their topics, although it takes longer
         forecast = starts().of(options.broker or None)
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
-    answer = _answer(store, verified, options, forecast)
+    answer = _answer(store, verified, options, forecast, faults)
     report.verdict = answer.sentence + _assumed_size(store)
     report.delivers_all = answer.left.is_nothing(forecast) and not answer.newer
     if options.ranges:
@@ -320,7 +324,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
             if version == forecast.version:
                 return _row(forecast, answer)
             other = start.of(version)
-            return _row(other, _answer(store, verified, options, other))
+            return _row(other, _answer(store, verified, options, other, faults))
 
         add_ranges(store, report, row_of, named=options.broker and forecast.version, narrow=narrow)
     _tell_separate_rocksdb(store, report, forecast)
@@ -329,6 +333,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     _tell_queue_position(store, verified, options.broker, forecast)
     found = report.findings
     gone = answer.left.gone
+    _tell_faults(report, forecast, answer)
     if gone.messages and codes.CQ_BEHIND in found.counts and not report.live:
         facts: dict[str, Fact] = {"messages": gone.messages, "queues": gone.queues}
         facts["broker"] = forecast.version
@@ -359,9 +364,13 @@ class _StartVerdict:
     newer: list[NewerFormat]
     unserved: list[NewerFormat]
     taken: int
+    faults: tuple[SettingAtFault, ...] = ()
+    """The settings without which the start would do better."""
 
 
-def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: StartForecast) -> _StartVerdict:
+def _answer(
+    store: Store, verified: Verified, options: VerifyOptions, forecast: StartForecast, finder: FaultFinder
+) -> _StartVerdict:
     """Return what the start of one version would do, by its forecast and by what the checks found."""
     report, misplaced = verified.report, verified.misplaced
     exceptions = ""
@@ -379,6 +388,9 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         no_rows = rows_beside or _unseen(store, forecast)
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if no_rows else parts)
         left = replace(left, gone=gone)
+    if forecast.starts and verified.dledger is not None and _leaves_dledger(store, options):
+        all_of_them = Undelivered(verified.dledger.messages, len(verified.dledger.queues))
+        left = replace(left, gone=max(left.gone, all_of_them, key=lambda gone: gone.messages))
     withheld: tuple[str, ...] = ()
     if forecast.starts:
         withheld = (
@@ -401,10 +413,29 @@ def _answer(store: Store, verified: Verified, options: VerifyOptions, forecast: 
         damage = damage or Text("The last bytes of the log are not a record")  # they may have been one
     if forecast.starts and deleted:
         exceptions += _deleted_words(deleted)
+    faults: tuple[SettingAtFault, ...] = ()
+    if not (forecast.starts and left.is_nothing(forecast)):
+        faults = finder.find(forecast)
+    unnamed = [fault.given for fault in faults if fault.key not in (forecast.reason or "")]
+    because = Text(", because of {settings}", settings=joined(unnamed, " and "))
+    exceptions = (because if unnamed else "") + exceptions
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
     taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
-    return _StartVerdict(sentence, left, newer, unserved, taken)
+    return _StartVerdict(sentence, left, newer, unserved, taken, faults)
+
+
+def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict) -> None:
+    """Report the settings at fault, each with the line to write."""
+    if report.live:
+        return
+    for fault in answer.faults:
+        facts: dict[str, Fact] = {"setting": fault.given, "set": fault.line, "broker": forecast.version}
+        if forecast.starts:
+            facts["messages"] = answer.taken or answer.left.gone.messages
+        else:
+            facts["reason"] = forecast.reason or ""
+        report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
 
 
 def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:
@@ -461,7 +492,7 @@ def _unseen(store: Store, forecast: StartForecast) -> bool:
 def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:
     """Return whether the store has DLedger entries that the broker does not read according to its configuration."""
     config = store.config.changed(dict(options.settings))
-    return store.dledger is not None and bool(store.dledger.data.files) and not in_dledger_mode(store, config)
+    return store.dledger is not None and bool(store.dledger.data.files) and not reads_entries(store, config)
 
 
 def _assumed_size(store: Store) -> str:

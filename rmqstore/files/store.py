@@ -293,6 +293,13 @@ class Store(StoreQueues):
         """Discard the cached listing of the index, so that the next access lists it again."""
         self.__dict__.pop("index_entries", None)
 
+    def configured(self, config: BrokerConfig) -> Store:
+        """Return the same store as a broker with other settings sees it."""
+        other = Store(self.path, config, self.files)
+        other.part, other.moved, other.left_out = self.part, self.moved, self.left_out
+        other.expiring, other.written_by = self.expiring, self.written_by
+        return other
+
     def rearranged(
         self, logs: Mapping[str, MappedFileQueue], moved: Mapping[Path, Path], left_out: Iterable[Path]
     ) -> Store:

@@ -47,6 +47,8 @@ from tests.forecast.damages import (
     queue_stray,
     queue_units,
     queue_zero_file,
+    rows_damaged,
+    rows_not_a_directory,
     size_is,
     swapped_log_files,
     zeros,
@@ -443,6 +445,18 @@ def _with_rocksdb() -> Iterator[Case]:
                 for what, damage in (("undamaged", ()), ("queues missing", (no_queues,))):
                     case = f"{version} on {store}, {what}, {exit_name}"
                     yield Case(case, store, version, (*damage, *more))
+    originals = {"transWriteOriginTransHalfEnable": "true"}
+    for store in ("5.5.1-trans-rocksdb", "5.4.0-trans-rocksdb"):
+        for version in ("5.4.0", "5.5.1"):
+            for exit_name, more in _EXITS[:2]:
+                for what, damage in (("rows damaged", (rows_damaged,)), ("no rows", (rows_not_a_directory,))):
+                    for name, settings in (("", {}), (", originals too", originals)):
+                        case = f"{version} on {store}, {what}{name}, {exit_name}"
+                        yield Case(case, store, version, (*damage, *more), settings)
+    for exit_name, more in _EXITS[:2]:  # there are no half messages
+        settings = {"transRocksDBEnable": "true"}
+        case = f"5.4.0-clean rows damaged, half messages in RocksDB, {exit_name}"
+        yield Case(case, "5.4.0-clean", "5.4.0", (rows_damaged, *more), settings)
     for store in ("5.5.1-rocksdb-double", "5.5.1-rocksdb-double-separate", "5.5.1-rocksdb-double-killed"):
         for exit_name, more in _EXITS[:2]:
             for what, damage in (("undamaged", ()), ("topic's queues missing", (no_topic,))):

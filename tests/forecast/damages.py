@@ -141,6 +141,20 @@ def no_topic(store: Path) -> None:
     shutil.rmtree(topic(store))
 
 
+def rows_damaged(store: Path) -> None:
+    """Damage the manifest of rocksdbstore/, so that no broker can open it."""
+    manifest = next((store / "rocksdbstore").glob("MANIFEST-*"))
+    raw = bytearray(manifest.read_bytes())
+    raw[len(raw) // 2] ^= 0xFF
+    manifest.write_bytes(raw)
+
+
+def rows_not_a_directory(store: Path) -> None:
+    """Put a file in place of rocksdbstore/."""
+    shutil.rmtree(store / "rocksdbstore")
+    (store / "rocksdbstore").write_text("x")
+
+
 def no_rocksdb_queues(store: Path) -> None:
     """Remove the database of the consume queues, in whichever place it is."""
     for folder in ("consumequeue", "consumequeue_rocksdb"):

@@ -311,6 +311,20 @@ CONFIG: Rows = (
             "version reads; comments are lost."
         ),
     ),
+    error(
+        code=codes.CFG_SETTING,
+        title=Text("a setting of the broker does not fit the store"),
+        why_not=Text("the store is not damaged in this: the broker's configuration does not fit it"),
+        to_do=Text("write the line that is named after `set` into broker.conf, and verify again"),
+        about=Text(
+            "With this setting the next start fails, or leaves messages that are in the store: a forecast with the "
+            "value that the files of the store show, or with the default, is better. Examples: dLegerSelfId of another "
+            "node, dLegerPeers without a host, enableDLegerCommitLog=false on a store with DLedger entries, "
+            "forceVerifyPropCRC on records without a CRC of their properties, two blanks in messageDelayLevel. If the "
+            "setting is right, this is the wrong store, or the store needs a migration first: `rmqstore "
+            "migrate-to-commitlog`, `rmqstore migrate-to-dledger`."
+        ),
+    ),
     warning(
         code=codes.CFG_OFFSET_BEYOND,
         title=Text("consumer offset beyond the end of the queue"),
@@ -651,7 +665,7 @@ BROKER: Rows = (
         to_do=Text("correct the setting that is named above, or start another version"),
         about=Text(
             "No other error explains why the broker does not start: for example, a messageDelayLevel that it cannot "
-            "parse (`1x`, or two blanks between levels; exit 253)."
+            "parse (`1x`; exit 253)."
         ),
     ),
 )

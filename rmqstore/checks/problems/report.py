@@ -349,6 +349,12 @@ class Report:
         return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
 
     @property
+    def lines_to_write(self) -> list[str]:
+        """The settings (KEY=VALUE) with which the next start would do better."""
+        found = (f for f in self.findings.listed if f.code == codes.CFG_SETTING)
+        return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
+
+    @property
     def headline(self) -> str:
         """The verdict; before it the version that wrote the store if its start ends otherwise, after it all others."""
         if sizes := self.wrong_sizes:  # what other versions do with wrong sizes does not matter

@@ -415,6 +415,12 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         yield from _wrapped(words, width)
         yield Styled(f"{_NEXT}rmqstore verify {store_words(report.store, report.config)}")
         return
+    if lines := report.lines_to_write:
+        words = Text("Next: write {lines} into {config}. Then:")
+        words = words.format(lines=joined(lines, " and "), config=report.config or "broker.conf")
+        yield from _wrapped(words, width)
+        yield Styled(f"{_NEXT}rmqstore verify {store_words(report.store, report.config)}")
+        return
     codes = _curable(report)
     if not codes:
         own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]

@@ -1,0 +1,93 @@
+"""Which settings are named as the reason of a failed start or a loss, and the line that cures it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqstore.files.broker_config import DEFAULTS
+from tests.command import run_json
+from tests.forecast.damages import checkpoint_has
+from tests.stores import copy_store, write_broker_conf
+
+_BOTH = {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
+_PEERS = {"dLegerSelfId": "n1", "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"}
+AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
+    "other node": ("5.4.0-dledger", _PEERS, ["dLegerSelfId=n0"]),
+    "node that no peer names": ("5.4.0-dledger", {"dLegerSelfId": "n1"}, ["dLegerSelfId=n0"]),
+    "peer without a host": ("5.4.0-dledger", {"dLegerPeers": "n0:40911"}, ["dLegerPeers=n0-HOST:40911"]),
+    "peer without a port": ("4.9.7-dledger", {"dLegerPeers": "n0-10.0.0.1"}, ["dLegerPeers=n0-10.0.0.1:40911"]),
+    "one of two peers": (
+        "5.5.1-dledger",
+        {"dLegerPeers": "n0-10.0.0.1:40911;n1:40912"},
+        ["dLegerPeers=n0-10.0.0.1:40911;n1-HOST:40912"],
+    ),
+    "no DLedger": ("5.4.0-dledger", {"enableDLegerCommitLog": "false"}, ["enableDLegerCommitLog=true"]),
+    "CRC of properties": (
+        "5.4.0-clean",
+        {"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"},
+        ["forceVerifyPropCRC=false"],
+    ),
+    "duplication": ("5.4.0-killed", {"duplicationEnable": "true"}, ["duplicationEnable=false"]),
+    "no kind of queue": (
+        "5.5.1-rocksdb-double",
+        {**_BOTH, "combineCQLoadingCQTypes": ";"},
+        ["combineCQLoadingCQTypes=default;defaultRocksDB"],
+    ),
+    "other place of the rows": (
+        "5.5.1-rocksdb-double",
+        {**_BOTH, "useSeparateStorePathForRocksdbCQ": "true"},
+        ["useSeparateStorePathForRocksdbCQ=false"],
+    ),
+    "delay levels": (
+        "5.1.4-clean",
+        {"messageDelayLevel": DEFAULTS["messageDelayLevel"].replace(" 1h", "  1h")},
+        [f"messageDelayLevel={DEFAULTS['messageDelayLevel']}"],
+    ),
+    "sound": ("5.4.0-dledger", {}, []),
+    "harmless": ("5.4.0-clean", {"checkCRCOnRecover": "false", "fileReservedTime": "48"}, []),
+}
+
+
+def verify(store: Path, name: str, settings: Mapping[str, str], *, exit_code: int) -> Any:
+    conf = write_broker_conf(name, store)
+    lines = [line for line in conf.read_text().splitlines() if line.partition("=")[0] not in settings]
+    conf.write_text("\n".join([*lines, *(f"{key}={value}" for key, value in settings.items())]) + "\n")
+    return run_json("verify", str(store), "-c", str(conf), exit_code=exit_code)
+
+
+@pytest.mark.parametrize("what", AT_FAULT)
+def test_the_settings_at_fault_come_with_the_lines_to_write(what: str, tmp_path: Path) -> None:
+    name, settings, lines = AT_FAULT[what]
+    store = copy_store(name, tmp_path)
+    report = verify(store, name, settings, exit_code=1 if lines else 0)
+    assert report["counts"].get("CFG-SETTING", 0) == len(lines)
+    assert [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"] == lines
+    for line in lines:
+        assert line.partition("=")[0] in report["verdict"]
+    cured = dict(settings) | dict(line.split("=", 1) for line in lines)
+    assert verify(store, name, cured, exit_code=0)["counts"].get("CFG-SETTING", 0) == 0
+
+
+def test_accelerated_recovery_without_its_offset_is_the_setting_that_stops_the_start(tmp_path: Path) -> None:
+    store = copy_store("5.5.1-flushed", tmp_path)
+    (store / "abort").touch()
+    checkpoint_has(logics_physical_offset=0)(store)
+    report = verify(store, "5.5.1-flushed", {"enableAcceleratedRecovery": "true"}, exit_code=1)
+    found = [one["facts"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert [facts["set"] for facts in found] == ["enableAcceleratedRecovery=false"]
+    assert found[0]["reason"] == "enableAcceleratedRecovery needs the logicsPhysicalOffset that the checkpoint lacks"
+
+
+def test_damage_of_a_part_is_no_fault_of_the_setting_that_names_it(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-trans-rocksdb", tmp_path)
+    (store / "abort").touch()
+    manifest = next((store / "rocksdbstore").glob("MANIFEST-*"))
+    manifest.write_bytes(manifest.read_bytes()[:50] + b"\xff" * 20)
+    report = verify(store, "5.4.0-trans-rocksdb", {"transRocksDBEnable": "true"}, exit_code=1)
+    assert "CFG-SETTING" not in report["counts"]
+    assert report["broker"]["starts"] is False
+    assert report["broker"]["reason"].startswith("rocksdbstore/ cannot be opened")
