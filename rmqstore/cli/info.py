@@ -121,7 +121,11 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
     yield from _config_rows(seen, bad, width)
     for journal in seen.journals:
         path, state = journal["journal"], journal["state"]
-        ends = Text("{path} ({state}): run `rmqstore undo` or `rmqstore resume`", path=path, state=state)
+        ends = (
+            Text("{path} ({state}): run `rmqstore undo` or `rmqstore resume`", path=path, state=state)
+            if journal["refused"] is None
+            else Text("{path} ({state}) is not to be trusted: {why}", path=path, state=state, why=journal["refused"])
+        )
         yield _row(Text("Open repair"), ends)
     for line in seen.unchecked:
         yield from _wrapped(Text("Not read"), line, width)

@@ -14,8 +14,8 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DURATION, bytes_text, many, time_text
-from rmqstore.cli.shared.options import command, gathered
-from rmqstore.errors import CouldNotCheck, UsageError
+from rmqstore.cli.shared.options import command, gathered, root_option
+from rmqstore.errors import CouldNotCheck, RmqStoreError, UsageError
 from rmqstore.formats.times import parse_stamp
 from rmqstore.texts import Placed, Text, joined
 
@@ -37,12 +37,16 @@ _STATES = {
 
 @dataclass(frozen=True, slots=True)
 class Journal:
-    """A journal to list. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms."""
+    """A journal to list. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms.
+
+    `refusal`: why undo and resume would refuse it at once.
+    """
 
     folder: JournalFolder
     plan: Plan | None
     bytes: int
     kept: int
+    refusal: RmqStoreError | None
 
     @property
     def state(self) -> str:
@@ -111,8 +115,17 @@ class Selected:
     "with it.",
 )
 @click.option("--apply", "apply_it", is_flag=True, help="With --prune: remove them. Without it, nothing is removed.")
+@root_option
 @gathered("selected", Selected)
-def journals(out: Output, store: Path, config: BrokerConfig, prune: bool, apply_it: bool, selected: Selected) -> int:
+def journals(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    prune: bool,
+    apply_it: bool,
+    roots: tuple[Path, ...],
+    selected: Selected,
+) -> int:
     """List the journals of repairs, newest last: when each was made, what it did, its size, and how to undo it.
 
     --prune removes journals that are undone or never started, and with --keep or --older-than also those of repairs.
@@ -129,7 +142,8 @@ def journals(out: Output, store: Path, config: BrokerConfig, prune: bool, apply_
         raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))
     opened = open_store(store, config)
     refuse_part(opened, Text("name the whole store, which has the journals"))
-    found = [_read(folder) for folder in list_journals(opened.root)]
+    named = [*roots, *config.directories]
+    found = [_read(folder) for folder in list_journals(opened.root, named)]
     going = list(_going(found, selected)) if prune else []
     if apply_it:
         out.check()
@@ -137,7 +151,7 @@ def journals(out: Output, store: Path, config: BrokerConfig, prune: bool, apply_
             if one.state == "missing":
                 prune_missing(one.folder)
             else:
-                remove(one.folder.path)
+                remove(one.folder.path, roots=named)
     removed = {one.folder.path for one in going}
     rows = [one.to_json() | {"prune": one.folder.path in removed} for one in found]
     document = {"schema": "rmqstore.journals/1", "store": str(store), "pruned": apply_it, "journals": rows}
@@ -158,7 +172,7 @@ def _read(folder: JournalFolder) -> Journal:
         plan = folder.load_plan() if not missing else None
     except CouldNotCheck:
         plan = None
-    return Journal(folder, plan, size, kept)
+    return Journal(folder, plan, size, kept, folder.refusal())
 
 
 def _going(found: list[Journal], selected: Selected) -> Iterator[Journal]:
@@ -195,8 +209,11 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
         yield Placed("  {time}: {did}", time=time_text(one.made), did=_did(one))
         if one.folder.path.parent.parent != one.folder.store:
             yield Text("  in {path}", path=one.folder.path)
-        if one.state == "done":
-            yield Text("  to undo: rmqstore undo {path}", path=shlex.quote(str(one.folder.path)))
+        if one.refusal is not None:
+            yield Text("  would be refused: {why}", why=one.refusal.message)
+            yield Placed("    -> {do}", do=one.refusal.advice)
+        elif one.state == "done":
+            yield Text("  to undo: {command}", command=one.folder.command("undo"))
         if one.state == "missing":
             yield Text("  without it, this repair can be neither undone nor resumed")
             if one.kept:

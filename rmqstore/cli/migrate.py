@@ -132,12 +132,17 @@ def migrate_to_dledger(
         out.answer(document, _dledger_plan_lines(plan, migration))
         return 1
     out.check()
-    with apply_and_verify(out, opened, plan, applying, work.verifying()) as (journal, after):
+    with apply_and_verify(out, opened, plan, applying, work.verifying()) as (applied, after):
         left = _remaining(after)
         differs = outcome.differences(Outcome.of(after)) if outcome is not None else []
-        document |= {"applied": True, "journal": str(journal), "remaining": {"counts": left}, "differs": differs}
-        out.answer(document, _dledger_done_lines(plan, migration, journal, left))
-    return tell_differences(differs, journal) or (1 if left else 0)
+        document |= {
+            "applied": True,
+            "journal": str(applied.journal),
+            "remaining": {"counts": left},
+            "differs": differs,
+        }
+        out.answer(document, _dledger_done_lines(plan, migration, applied.journal, left))
+    return tell_differences(differs, applied) or (1 if left else 0)
 
 
 def _target(store: Store, member: Member, broker: str | None) -> Target:

@@ -292,18 +292,18 @@ def _finish(out: Output, store: Store, plan: Plan, changes: list[OffsetChange], 
     from rmqstore.repair.journal.journal import apply
 
     save_plan(out, plan, store.path, applying)
-    journal = None
+    done = None
     if not out.as_json:
         out.lines(_change_lines(store, plan, changes), wrap=True)
     if applying.apply_it and not plan.empty:
-        journal = apply(plan, **applying.how).journal
-        with after_apply(out, journal):
+        done = apply(plan, **applying.how)
+        with after_apply(out, done):
             _check(store, plan)
-    applied = journal is not None
+    applied = done is not None
     if out.as_json:
         out.report(
             _document(store)
-            | {"applied": applied, "journal": None if journal is None else str(journal), "digest": plan.digest}
+            | {"applied": applied, "journal": None if done is None else str(done.journal), "digest": plan.digest}
             | {"changes": [asdict(change) for change in changes], "steps": plan.summaries(), "notes": list(plan.notes)}
         )
     elif applied:

@@ -8,7 +8,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import PATH, broker_is_stopped, command
+from rmqstore.cli.shared.options import PATH, broker_is_stopped, command, config_option, read_config, root_option
 from rmqstore.texts import Text
 
 
@@ -19,18 +19,25 @@ from rmqstore.texts import Text
     examples=(
         "rmqstore undo /data/rocketmq/store/.rmqstore/20260301T101500.405722Z",
         "rmqstore undo /data/rocketmq/store --last",
-        "rmqstore undo /backup/journals/20260301T101500.405722Z --json",
+        "rmqstore undo /data/rocketmq/store --last --root /disk2/commitlog",
     ),
 )
 @click.argument("journal", type=PATH, metavar="JOURNAL|STORE")
 @click.option("--last", is_flag=True, help="Undo the newest repair of STORE that is not yet undone.")
+@config_option()
+@root_option
 @broker_is_stopped
-def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
+def undo(
+    out: Output, journal: Path, last: bool, broker_conf: Path | None, roots: tuple[Path, ...], stopped: bool
+) -> int:
     """Undo a repair: restore every byte, name, size, owner, mode and time.
 
     JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists all. With --last, name the STORE
     instead. Undo is refused (exit code 5) if anything that the repair changed has changed again, as by a broker: it
     would destroy those changes. It also works after a crash in the middle of a repair.
+
+    A journal that somebody else may have written is refused. If the repair changed directories outside of STORE, name
+    them again, with -c or --root: what the journal says about them is not believed.
     """
     from rmqstore.cli.shared.apply_command import after_change
     from rmqstore.repair.journal.journal import last_journal
@@ -40,13 +47,18 @@ def undo(out: Output, journal: Path, last: bool, stopped: bool) -> int:
     if last:
         journal = last_journal(_store(journal)).path
         out.note(Text("note: the newest repair is {journal}", journal=journal))
-    done = take_back(journal, stopped=stopped)
+    done = take_back(journal, stopped=stopped, roots=_roots(out, broker_conf, roots))
     with after_change(Text("{store} is restored", store=done.store), Text("run `rmqstore verify`")):
         now, before = Text("{store} restored: {steps} undone"), Text("{store} was already restored")
         words = (now if done.restored else before).format(store=done.store, steps=many(done.restored, "step"))
         document = {"schema": "rmqstore.undo/1", "restored": done.restored, "store": str(done.store)}
         out.answer(document, [words], wrap=False)
     return 0
+
+
+def _roots(out: Output, broker_conf: Path | None, roots: tuple[Path, ...]) -> list[Path]:
+    """Return the directories outside of the store that the user named. Errors: as `read_config`."""
+    return [*roots, *read_config(out, broker_conf).directories]
 
 
 def _store(path: Path) -> Path:
@@ -73,20 +85,23 @@ def _store(path: Path) -> Path:
     ),
 )
 @click.argument("journal", type=PATH)
+@config_option()
+@root_option
 @broker_is_stopped
-def resume(out: Output, journal: Path, stopped: bool) -> int:
+def resume(out: Output, journal: Path, broker_conf: Path | None, roots: tuple[Path, ...], stopped: bool) -> int:
     """Continue an interrupted repair to its end.
 
     JOURNAL is the directory that the repair printed; `rmqstore journals STORE` lists all. Resume is refused (exit code
-    5) if files of the repair have changed since, or if it was undone.
+    5) if files of the repair have changed since, or if it was undone. A journal that somebody else may have written is
+    refused; directories outside of STORE are named as for `undo`.
     """
     from rmqstore.cli.shared.apply_command import after_change, undo_command
     from rmqstore.repair.journal.journal import resume as go_on
 
     out.check()
     with out.progress("resume", None, unit=Text("batch")) as progress:
-        done = go_on(journal, progress=progress, stopped=stopped)
-    undo = undo_command(done.journal or journal)
+        done = go_on(journal, progress=progress, stopped=stopped, roots=_roots(out, broker_conf, roots))
+    undo = undo_command(done)
     with after_change(Text("the repair is complete"), Text("run `rmqstore verify`, or `{undo}`", undo=undo)):
         document = {"schema": "rmqstore.resume/1", "steps": done.steps, "journal": str(done.journal or journal)}
         words = Text("{steps} done; the repair is complete", steps=many(done.steps, "step"))

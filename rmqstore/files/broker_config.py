@@ -169,6 +169,12 @@ class BrokerConfig:
         value = self.given.get(key, "")
         return [Path(p.strip()) for p in value.split(",") if p.strip()]
 
+    @property
+    def directories(self) -> list[Path]:
+        """The directories for logs that the settings name and that exist."""
+        named = [*self.paths("storePathCommitLog"), *self.paths("storePathDLedgerCommitLog")]
+        return [path for path in named if path.is_dir()]
+
     def changed(self, settings: Mapping[str, str]) -> BrokerConfig:
         """Return the same configuration with `settings` added or replaced."""
         return BrokerConfig({**self.given, **settings}, self.source, self.named_role)

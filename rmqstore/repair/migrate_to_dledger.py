@@ -12,7 +12,6 @@ Whether the store can become a member of a DLedger group is checked first; each 
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +30,7 @@ from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, MAX_TOPIC_V1, build_blank
 from rmqstore.repair.journal.folder import free_bytes
-from rmqstore.repair.journal.journal import find_unfinished
+from rmqstore.repair.journal.journal import find_unfinished, open_journal
 from rmqstore.repair.plan.content import Json, Zeros
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
@@ -235,10 +234,8 @@ def in_use(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
         advice = Text("stop the broker and keep its service stopped, then try again")
         yield MigrationRefusal(Text("{who} holds the store", who=who), advice)
     for journal in find_unfinished(store.root):
-        yield MigrationRefusal(
-            Text("the journal {path} is {state}", path=journal.path, state=journal.state.value),
-            Text("run `rmqstore undo {path}` or `rmqstore resume {path}` first", path=shlex.quote(str(journal.path))),
-        )
+        error = open_journal(journal)
+        yield MigrationRefusal(error.message, error.advice)
 
 
 def _settings(store: Store, target: Target) -> Iterator[MigrationRefusal]:

@@ -171,7 +171,7 @@ def info(store: Store) -> Info:
     if whole and store.files.is_directory(store.journal_directory):  # loading rmqstore.repair takes time
         from rmqstore.repair.journal.journal import find_unfinished
 
-        out.journals = [j.to_json() for j in find_unfinished(store.root)]
+        out.journals = [j.to_json() for j in find_unfinished(store.root, store.config.directories)]
     out.unchecked = problems + _unchecked(store)
     out.notes = _notes(store)
     return out

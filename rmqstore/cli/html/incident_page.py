@@ -127,6 +127,10 @@ def _to_do(found: Incident) -> Iterator[ui.Html]:
 def _items(found: Incident) -> Iterator[tuple[str, ...]]:
     """Yield the next steps, each as a sentence and commands."""
     store, journal = shlex.quote(found.report.store), shlex.quote(str(found.folder.path))
+    refusal = found.folder.refusal()
+    if refusal is not None:
+        yield Text("The journal is not to be trusted: {why}", why=refusal.message), ui.paragraph(refusal.advice)
+        return
     if found.state in (State.APPLYING, State.UNDOING):
         if found.state is State.APPLYING:
             yield Text("Finish the repair:"), ui.command(f"rmqstore resume {journal}")

@@ -6,6 +6,7 @@ import math
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.problems import codes as problem_codes
@@ -35,6 +36,7 @@ from rmqstore.cli.printing.quantities import (
     title,
     wrapped,
 )
+from rmqstore.errors import RmqStoreError
 from rmqstore.formats.consumequeue import topic_of
 from rmqstore.texts import Placed, Text, first_few, joined
 
@@ -371,12 +373,29 @@ def _open_journals(report: Report, width: int) -> Iterator[Styled]:
             yield from _below(Text("That repair can then no longer be undone."), width)
             continue
         journal = shlex.quote(str(finding.facts["journal"]))
+        refusal = _refusal(Path(str(finding.facts["journal"])))
+        if refusal is not None:
+            yield from _wrapped(
+                Text("Next: an interrupted repair is not to be trusted: {why}", why=refusal.message), width
+            )
+            yield from _below(refusal.advice, width)
+            continue
         if report.live:
             yield from _wrapped(Text("Next: stop the broker and keep its service stopped. Then:"), width)
         yield _command(f"rmqstore resume {journal}")
         yield from _below(Text("finishes an interrupted repair, or"), width)
         yield Styled(f"      rmqstore undo {journal}")
         yield from _below(Text("undoes it. Do not change the store before that. Then verify it again."), width)
+
+
+def _refusal(journal: Path) -> RmqStoreError | None:
+    """Return why undo and resume would refuse a journal at once; None if they would not."""
+    from rmqstore.repair.journal.folder import open_folder
+
+    try:
+        return open_folder(journal).refusal()
+    except RmqStoreError as error:
+        return error
 
 
 def _curable(report: Report) -> list[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqstore.cli.shared.options import Applying
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
+    from rmqstore.repair.journal.journal import Applied
     from rmqstore.repair.migrate_to_dledger import MigrationRefusal
     from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.plan.plan import Plan
@@ -164,13 +165,13 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
     if not out.as_json and out.path is None:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
     again = replace(change.options, quick=False)
-    with apply_and_verify(out, change.store, plan, applying, again) as (journal, after):
+    with apply_and_verify(out, change.store, plan, applying, again) as (applied, after):
         differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
-        _print(out, change, digest, journal, after, differs)
-    return tell_differences(differs, journal) or after.exit_code
+        _print(out, change, digest, applied, after, differs)
+    return tell_differences(differs, applied) or after.exit_code
 
 
-def tell_differences(differs: Sequence[str], journal: Path | None) -> int:
+def tell_differences(differs: Sequence[str], applied: Applied) -> int:
     """Say what verify found otherwise than the plan said; return the exit code, 0 if nothing differs."""
     if not differs:
         return 0
@@ -179,14 +180,14 @@ def tell_differences(differs: Sequence[str], journal: Path | None) -> int:
         shown = Text("{differs}; and {more:,} more", differs=shown, more=len(differs) - _SHOWN_DIFFERENCES)
     message = Text("the store is not as this plan said that it would be: {shown}", shown=shown)
     advice = Text("this is a bug in rmqstore: please report this line; to undo the repair, run `{command}`")
-    tell_error("bug", message, advice.format(command=undo_command(journal)), as_json=False)
+    tell_error("bug", message, advice.format(command=undo_command(applied)), as_json=False)
     return BrokenPlan.exit_code
 
 
 @contextlib.contextmanager
 def apply_and_verify(
     out: Output, store: Store, plan: Plan, applying: Applying, options: VerifyOptions
-) -> Iterator[tuple[Path | None, Report]]:
+) -> Iterator[tuple[Applied, Report]]:
     """Apply a plan and verify the store again with these options; the block reports on it.
 
     Errors: as `apply`; AppliedUnchecked.
@@ -196,24 +197,26 @@ def apply_and_verify(
     from rmqstore.repair.journal.journal import apply
 
     with out.progress("apply", None, unit=Text("batch")) as progress:
-        journal = apply(plan, **applying.how, progress=progress).journal
-    with after_apply(out, journal):
+        applied = apply(plan, **applying.how, progress=progress)
+    with after_apply(out, applied):
         store = open_store(store.path, store.config.changed(plan.settings), store.files)
         with out.progress(Text("verify again"), store.log_bytes) as progress:
             report = verify(store, replace(options, progress=progress.add))
-        yield journal, report
+        yield applied, report
 
 
-def undo_command(journal: Path | None) -> str:
+def undo_command(applied: Applied) -> str:
     """Return the command that undoes a repair, quoted for a shell."""
-    return f"rmqstore undo {shlex.quote(str(journal))}"
+    from rmqstore.repair.journal.folder import named_options
+
+    return f"rmqstore undo {shlex.quote(str(applied.journal))}{named_options(applied.roots)}"
 
 
 @contextlib.contextmanager
-def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
+def after_apply(out: Output, applied: Applied) -> Iterator[None]:
     """Say that the store was changed and how to undo it, whatever happens in the block. Errors: AppliedUnchecked."""
-    undo = undo_command(journal)
-    told = out.tell_now(_applied(journal))
+    undo = undo_command(applied)
+    told = out.tell_now(_applied(applied))
     try:
         with after_change(Text("the plan was applied"), Text("run `rmqstore verify`, or `{undo}`", undo=undo)):
             yield
@@ -223,8 +226,8 @@ def after_apply(out: Output, journal: Path | None) -> Iterator[None]:
         raise
 
 
-def _applied(journal: Path | None) -> Text:
-    return Text("Applied. To undo: {undo}", undo=undo_command(journal))
+def _applied(applied: Applied) -> Text:
+    return Text("Applied. To undo: {undo}", undo=undo_command(applied))
 
 
 @contextlib.contextmanager
@@ -240,11 +243,12 @@ def _print(
     out: Output,
     change: Change,
     digest: str,
-    journal: Path | None = None,
+    applied: Applied | None = None,
     after: Report | None = None,
     differs: Sequence[str] = (),
 ) -> None:
     """Print a plan; if it was applied, `after` is what verify found then."""
+    journal = applied.journal if applied is not None else None
     if out.as_json:
         out.report(_json(change, digest, journal, after) | {"differs": list(differs)})
         return
@@ -252,8 +256,8 @@ def _print(
 
     plan_shown = after is not None and out.path is None
     lines = [] if plan_shown else _plan_lines(change, out.verbose)
-    if after is not None:
-        lines += [] if plan_shown else [_applied(journal)]
+    if after is not None and applied is not None:
+        lines += [] if plan_shown else [_applied(applied)]
         lines.append(Text("Result: {loss}; journal {journal}", loss=loss_words(change.plan), journal=journal))
         lines += _left_lines(after, change.plan)
     elif change.plan.empty and not change.report.clean:

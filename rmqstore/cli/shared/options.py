@@ -361,17 +361,33 @@ class Applying:
     journal: Path | None
     plan_file: Path | None = None
     stopped: bool = False
+    roots: tuple[Path, ...] = ()
+    """Directories outside of STORE that may be changed: --root, and those of broker.conf."""
 
     @property
     def how(self) -> dict[str, Any]:
         """The keyword arguments of `journal.apply`."""
-        return {"journal_dir": self.journal, "force_digest": self.force, "stopped": self.stopped}
+        return {
+            "journal_dir": self.journal,
+            "force_digest": self.force,
+            "stopped": self.stopped,
+            "roots": self.roots,
+        }
 
 
 def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --broker-is-stopped, for what rmqstore may not see."""
     words = Text("Confirm that the broker is stopped, where rmqstore cannot look into processes of other users.")
     return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
+
+
+def root_option(function: Callable[..., int]) -> Callable[..., int]:
+    """Return the option --root, for what only a journal or a link in the store names."""
+    words = Text(
+        "Directory outside of STORE that belongs to this broker, and may be changed (may be repeated). Those of "
+        "broker.conf (-c) need no --root."
+    )
+    return click.option("--root", "roots", type=FOLDER, metavar="DIR", multiple=True, help=words)(function)
 
 
 def _refuse_beside_a_plan() -> None:
@@ -402,6 +418,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
             metavar="DIR",
             help="Directory for the undo journal; created if missing (default: STORE/.rmqstore).",
         ),
+        root_option,
         broker_is_stopped,
     ]
 
@@ -410,6 +427,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
         def call(**values: Any) -> int:
             if values["plan_file"] is not None:
                 _refuse_beside_a_plan()
+            values["roots"] = (*values["roots"], *values["config"].directories)
             _gather(values, "applying", Applying)
             return function(**values)
 

@@ -30,13 +30,14 @@ from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
 from rmqstore.files.disk import existing
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, PlanPaths, Staged, State, status_of
-from rmqstore.repair.journal.staging import check_step_on_disk, refuse_changed
+from rmqstore.repair.journal.staging import check_links, check_step_on_disk, refuse_changed
 from rmqstore.repair.plan.content import CHUNK, ContentReader, RunningFingerprint, Zeros, chunks, fingerprint
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import (
+    AS_NAMED,
+    EntryReader,
     fingerprint_entry,
     fingerprint_range,
-    opened,
     read_range,
     read_runs,
 )
@@ -88,6 +89,8 @@ class Meta:
     folder_mtime_ns: int = 0
 
 
+_LIMIT = 1 << 62
+"""Times of files are 64-bit numbers, ns."""
 _META = tuple(one.name for one in fields(Meta))
 
 
@@ -140,15 +143,21 @@ class UndoLogWriter:
 class UndoLog:
     """The complete batches of the log, in order; before-images are read on demand."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, entries: EntryReader) -> None:
         self.path = path
+        self._entries = entries
         self.batches: list[Batch] = []
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the batches that were added since the last call."""
-        with contextlib.suppress(FileNotFoundError), opened(self.path) as descriptor:
-            self._read(descriptor)
+        """Read the batches that were added since the last call. Errors: CouldNotCheck."""
+        try:
+            with self._entries.opened(self.path) as descriptor:
+                self._read(descriptor)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise CouldNotCheck(Text("{path} is damaged: {error}", path=self.path, error=error)) from error
 
     @property
     def stop(self) -> int:
@@ -188,7 +197,7 @@ class UndoLog:
 
     def before(self, images: Iterable[Image]) -> Iterator[tuple[int, bytes]]:
         """Yield before-images as `(at, bytes)`, one frame (at most 1 MiB) at a time. Errors: OSError."""
-        with opened(self.path) as descriptor:
+        with self._entries.opened(self.path) as descriptor:
             for image in images:
                 if image.log_at < 0:
                     yield image.at, bytes(image.length)
@@ -200,9 +209,12 @@ def _parsed_meta(payload: bytes) -> Meta | None:
     try:
         row = json.loads(payload)
         known = [name for name in _META if name in row]  # journals of earlier versions have more
-        return Meta(**{name: row[name] for name in known})
-    except (ValueError, TypeError):
+        meta = Meta(**{name: row[name] for name in known})
+    except (ValueError, TypeError, RecursionError):
         return None
+    times = (meta.atime_ns, meta.mtime_ns, meta.folder_atime_ns, meta.folder_mtime_ns)
+    sound = all(type(time) is int and -_LIMIT < time < _LIMIT for time in times)
+    return meta if sound and (meta.after is None or isinstance(meta.after, str)) else None
 
 
 class Status(Enum):
@@ -220,46 +232,48 @@ BeforeImages = Callable[[], Iterator[tuple[int, bytes]]]
 """Yields the old bytes that a step replaces, as (position, bytes)."""
 
 
-def probe_in_place(step: InPlace, path: Path, after: str | None, before: BeforeImages, *, torn: bool) -> Status:
+def probe_in_place(
+    step: InPlace, path: Path, after: str | None, before: BeforeImages, *, torn: bool, entries: EntryReader = AS_NAMED
+) -> Status:
     """Determine the state of an in-place step; only with `torn` may it be half done (MIXED).
 
     `after`: the fingerprint of its new bytes.
     """
-    status = status_of(path)
+    status = status_of(path, entries)
     if status is None or not stat.S_ISREG(status.st_mode):
         return Status.FOREIGN
     size = status.st_size
     if isinstance(step, Overwrite):
         if size < step.at + step.length:
             return Status.FOREIGN
-        found = fingerprint_range(path, step.at, step.length)
+        found = fingerprint_range(path, step.at, step.length, entries=entries)
         if found == after:
             return Status.AFTER
         if found == fingerprint(data for _, data in before()):
             return Status.BEFORE
-        return Status.MIXED if torn and _is_mixture(step, path, step.length, before) else Status.FOREIGN
+        return Status.MIXED if torn and _is_mixture(step, path, step.length, before, entries) else Status.FOREIGN
     if size == step.to_size:
         if not isinstance(step, Extend):
             return Status.AFTER
-        if fingerprint_range(path, step.at, step.length) == after:
+        if fingerprint_range(path, step.at, step.length, entries=entries) == after:
             return Status.AFTER
     elif size == step.from_size and (
-        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length, step.expect) == step.expect
+        isinstance(step, Extend) or fingerprint_range(path, step.at, step.length, step.expect, entries) == step.expect
     ):
         return Status.BEFORE
     low, high = sorted((step.from_size, step.to_size))
-    mixed = torn and low <= size <= high and _is_mixture(step, path, size - low, before)
+    mixed = torn and low <= size <= high and _is_mixture(step, path, size - low, before, entries)
     return Status.MIXED if mixed else Status.FOREIGN
 
 
-def _is_mixture(step: InPlace, path: Path, length: int, before: BeforeImages) -> bool:
+def _is_mixture(step: InPlace, path: Path, length: int, before: BeforeImages, entries: EntryReader) -> bool:
     """Return whether each of the first `length` bytes of the range is the old or the new one (0 beyond an end)."""
     import numpy as np
 
     after = ContentReader(step.content) if isinstance(step, Overwrite | Extend) else None
     old = _OldBytes(before())
     at, stop = step.at, step.at + length
-    for piece in read_runs(path, at, length):
+    for piece in read_runs(path, at, length, entries):
         if isinstance(piece, int) and after is None:  # undoing a truncate extends the file with a hole first
             at += piece
             continue
@@ -339,7 +353,7 @@ class Moves:
             return paths.locate(path)
         source = paths.locate(move.source)
         aside = folder.aside(source)
-        if status_of(aside) is not None:
+        if paths.status(aside) is not None:
             return aside
         return paths.locate(path) if move.batch < begun else source
 
@@ -385,10 +399,14 @@ class ApplyWork:
 
     @staticmethod
     def of(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> ApplyWork:
-        log = UndoLog(folder.path / UNDO_LOG)
+        log = UndoLog(folder.path / UNDO_LOG, folder.disk)
         batches = cut_batches(plan)
         made = {step.path: number for number, step in enumerate(plan.steps) if isinstance(step, MoveIn)}
         return ApplyWork(plan, paths, folder, log, batches, made, Moves.of(plan, batches))
+
+    def status(self, path: Path) -> os.stat_result | None:
+        """Return lstat of a path, or None if nothing is there."""
+        return status_of(path, self.folder.disk)
 
     def waiting(self, number: int) -> Path:
         """Where the file that a step moves is while it is not at the step's path: staged, aside or in quarantine."""
@@ -412,7 +430,9 @@ class _OpenFiles:
 
     def descriptor(self, path: Path, meta: Meta) -> int:
         if path not in self.opened:
-            self.opened[path] = (self.disk.open_existing(path), meta)
+            descriptor = self.disk.open_existing(path)
+            self.opened[path] = (descriptor, meta)
+            check_links(path, os.fstat(descriptor))
         return self.opened[path][0]
 
     def move(self, source: Path, target: Path) -> None:
@@ -433,7 +453,8 @@ class _OpenFiles:
         """Note a move of an earlier run, perhaps not durable; a moved directory may have been emptied before."""
         self._changed(source.parent)
         self._changed(target.parent)
-        if target.is_dir() and not target.is_symlink():
+        status = status_of(target, self.disk)
+        if status is not None and stat.S_ISDIR(status.st_mode):
             self._changed(target)
 
     def finish(self) -> None:
@@ -443,7 +464,8 @@ class _OpenFiles:
             except PermissionError:
                 self.times_kept = False  # only the owner may set times; this user may only write
         # a parent that an earlier run moved is listed under its new path, see `moved`
-        folders = [folder for folder in self.folders if folder.is_dir()]
+        found = {folder: status_of(folder, self.disk) for folder in self.folders}
+        folders = [folder for folder, status in found.items() if status is not None and stat.S_ISDIR(status.st_mode)]
         self.disk.fsync_all([descriptor for descriptor, _ in self.opened.values()])
         self.disk.fsync_all((), folders)
 
@@ -498,7 +520,7 @@ def _log_batch(work: ApplyWork, number: int) -> None:
                 at = step.at
                 # undo extends a truncated file with zeros, so holes need no before-image
                 pieces = read_runs if isinstance(step, Truncate) else read_range
-                for piece in pieces(path, step.at, step.length):
+                for piece in pieces(path, step.at, step.length, folder.disk):
                     running.update(piece)
                     if isinstance(piece, int):
                         at += piece
@@ -516,7 +538,7 @@ def _meta(number: int, step: Step, path: Path, work: ApplyWork) -> Meta:
     times = {"folder_atime_ns": parent.st_atime_ns, "folder_mtime_ns": parent.st_mtime_ns}
     if isinstance(step, Create | MakeDirectory):
         return Meta(number, _after(step), **times)
-    status = (work.waiting(number) if isinstance(step, Rename) else path).lstat()
+    status = work.folder.disk.status(work.waiting(number) if isinstance(step, Rename) else path)
     return Meta(number, _after(step), atime_ns=status.st_atime_ns, mtime_ns=status.st_mtime_ns, **times)
 
 
@@ -535,11 +557,11 @@ def _execute(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -> Non
     step = work.plan.steps[number]
     path = work.paths.locate(step.path)
     if isinstance(step, MoveIn):
-        if status_of(path) is not None:
+        if work.status(path) is not None:
             raise ChangedSince(Text("{path} has appeared", path=step.path))
         files.move(work.waiting(number), path)
     elif isinstance(step, MoveOut):
-        if isinstance(step, SetAside) and status_of(work.waiting(number)) is not None:
+        if isinstance(step, SetAside) and work.status(work.waiting(number)) is not None:
             raise ChangedSince(Text("{waiting} has appeared", waiting=work.waiting(number)))
         files.move(path, work.waiting(number))
     else:
@@ -573,21 +595,22 @@ def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool
     path, waiting = work.paths.locate(step.path), work.waiting(number)
     if isinstance(step, InPlace):
         before = partial(work.log.before, batch.images.get(number, []))
-        status = probe_in_place(step, path, meta.after, before, torn=torn)
-        now = status_of(path)
+        status = probe_in_place(step, path, meta.after, before, torn=torn, entries=work.folder.disk)
+        now = work.status(path)
         if status is Status.AFTER and now is not None and work.folder.touched_since(now, meta.mtime_ns):
             return Status.FOREIGN  # the bytes of the step are unchanged, but something has written to the file
         return status
     if isinstance(step, MoveIn):
-        return Status.BEFORE if status_of(waiting) is not None else _probe_moved_in(work, step, path, meta)
-    moved = status_of(waiting) is not None
+        return Status.BEFORE if work.status(waiting) is not None else _probe_moved_in(work, step, path, meta)
+    moved = work.status(waiting) is not None
     entry = waiting if moved else path
-    if status_of(entry) is None:
+    now = work.status(entry)
+    if now is None:
         return Status.FOREIGN
     if isinstance(step, RemoveEmptyDirectory):
-        same = entry.is_dir()
+        same = stat.S_ISDIR(now.st_mode)
     else:
-        same = fingerprint_entry(entry, step.expect) == step.expect
+        same = fingerprint_entry(entry, step.expect, work.folder.disk) == step.expect
     if not same or (moved and _is_taken(work, step, begun)):
         return Status.FOREIGN
     return Status.AFTER if moved else Status.BEFORE
@@ -595,7 +618,7 @@ def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool
 
 def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> Status:
     """Return AFTER if the entry at a path is the one that the step moved there, else FOREIGN."""
-    now = status_of(path)
+    now = work.status(path)
     if now is None:
         return Status.FOREIGN
     if isinstance(step, MakeDirectory):
@@ -603,21 +626,23 @@ def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> St
     elif not stat.S_ISREG(now.st_mode):
         same = False
     elif isinstance(step, Create):
-        same = now.st_size == step.size and fingerprint_range(path, 0, step.size, "runs:") == meta.after
+        same = (
+            now.st_size == step.size and fingerprint_range(path, 0, step.size, "runs:", work.folder.disk) == meta.after
+        )
     elif (move := work.moves.by_path[step.path]).changed:  # the probes of the steps that change it compare its bytes
         same = not work.folder.touched_since(now, meta.mtime_ns)
     else:
-        same = fingerprint_entry(path, move.expect) == move.expect
+        same = fingerprint_entry(path, move.expect, work.folder.disk) == move.expect
     return Status.AFTER if same else Status.FOREIGN
 
 
 def _is_taken(work: ApplyWork, step: MoveOut, begun: int) -> bool:
     """Return whether the path of a file that was moved away holds something that the plan did not put there."""
-    if status_of(work.paths.locate(step.path)) is None:
+    if work.status(work.paths.locate(step.path)) is None:
         return False
     newcomer, move = work.made.get(step.path), work.moves.by_path.get(step.path)
     not_yet = move is not None and move.batch >= begun  # the file that gets this name has not even been set aside
-    return newcomer is None or not_yet or status_of(work.waiting(newcomer)) is not None
+    return newcomer is None or not_yet or work.status(work.waiting(newcomer)) is not None
 
 
 def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
@@ -632,7 +657,7 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
     for number in range(begun):
         torn = work.folder.state is State.UNDOING or number >= record.batches_done
         batch = log.batches[number]
-        if sorted(batch.metas) != sorted(batches[number]):
+        if sorted(batch.metas) != sorted(batches[number]) or not _images_fit(work.plan, batch):
             raise CouldNotCheck(
                 Text("{path} does not match plan.json beside it", path=log.path),
                 Text("restore the journal from a backup"),
@@ -647,13 +672,25 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
             if status is Status.FOREIGN or (status is Status.BEFORE and not torn and not for_undo):
                 changed.append(step.path)
             elif for_undo and isinstance(step, MakeDirectory) and status is Status.AFTER:
-                entries = (f"{step.path}/{entry.name}" for entry in work.paths.locate(step.path).iterdir())
+                names = work.folder.disk.list(work.paths.locate(step.path))
+                entries = (f"{step.path}/{name}" for name in names)
                 changed.extend(entry for entry in entries if entry not in work.made)
     if not for_undo:
         changed += _stale_targets(work, begun)
     if changed:
         raise ChangedSince(Text("changed since the repair: {names}", names=first_few(changed, 5)))
     return begun
+
+
+def _images_fit(plan: Plan, batch: Batch) -> bool:
+    """Return whether the before-images of a batch are bytes that its steps replace."""
+    for number, images in batch.images.items():
+        step = plan.steps[number] if number in batch.metas else None
+        if not isinstance(step, Overwrite | Truncate):
+            return False
+        if any(image.at < step.at or image.at + image.length > step.at + step.length for image in images):
+            return False
+    return True
 
 
 def _stale_targets(work: ApplyWork, begun: int) -> Iterator[str]:
@@ -681,7 +718,7 @@ def undo_batch(work: ApplyWork, number: int) -> None:
             if isinstance(step, MoveIn | MoveOut):
                 waiting = work.waiting(step_number)
                 source, target = (path, waiting) if isinstance(step, MoveIn) else (waiting, path)
-                undone = (status_of(waiting) is not None) == isinstance(step, MoveIn)
+                undone = (work.status(waiting) is not None) == isinstance(step, MoveIn)
                 (files.moved if undone else files.move)(source, target)
             else:
                 descriptor = files.descriptor(path, batch.metas[step_number])
@@ -701,6 +738,7 @@ def undo_times(work: ApplyWork) -> None:
         for number, meta in batch.metas.items():
             times.setdefault(work.paths.locate(work.plan.steps[number].path).parent, meta)
     for place, meta in times.items():
-        if place.is_dir():
+        status = work.status(place)
+        if status is not None and stat.S_ISDIR(status.st_mode):
             with contextlib.suppress(PermissionError):
                 work.folder.disk.set_times(place, meta.folder_atime_ns, meta.folder_mtime_ns)

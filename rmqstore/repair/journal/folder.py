@@ -20,40 +20,103 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path, PurePosixPath
 
-from rmqstore.errors import CouldNotCheck, NotAStore, Refused, UsageError
+from rmqstore.errors import CouldNotCheck, NotAStore, Refused, RmqStoreError, UsageError
 from rmqstore.files.disk import existing, real_path
+from rmqstore.files.files import LOCAL
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
 from rmqstore.repair.plan.plan import Plan, plan_from_json
-from rmqstore.repair.plan.plan_builder import read_range
-from rmqstore.repair.plan.steps import InPlace, Rename, SetAside
+from rmqstore.repair.plan.plan_builder import AS_NAMED, EntryReader, read_range
+from rmqstore.repair.plan.steps import Create, InPlace, MakeDirectory, Rename, SetAside
 from rmqstore.texts import Text
 
 
 @dataclass(frozen=True, slots=True)
+class Outside:
+    """A directory outside of a store that a plan changes. `way`: what leads there, a data path or a link."""
+
+    directory: Path
+    way: Path
+    link: bool
+
+
+def outside_of(plan: Plan, store: Path) -> list[Outside]:
+    """Return the directories outside of a store that the steps of a plan change or read. `store`: its real path."""
+    found: dict[Path, Outside] = {}
+    for path in {*_paths_of(plan)}:
+        pure = PurePosixPath(path)
+        way = _root_of(pure, plan.roots) if pure.is_absolute() else store / pure.parts[0]
+        link = not pure.is_absolute()
+        if link and (len(pure.parts) == 1 or not way.is_symlink()):
+            continue  # a link in the last place is never followed
+        directory = real_path(way)
+        if not _is_within(directory, [store]):
+            found.setdefault(directory, Outside(directory, way, link))
+    return sorted(found.values(), key=lambda one: one.directory)
+
+
+def _paths_of(plan: Plan) -> Iterator[str]:
+    for step in plan.steps:
+        yield step.path
+        if isinstance(step, Create | MakeDirectory) and step.like is not None:
+            yield step.like
+        if isinstance(step, Rename):
+            yield step.source
+    yield from (span.path for span in plan.spans)
+
+
+def _root_of(path: PurePosixPath, roots: Iterable[str]) -> Path:
+    return Path(next(root for root in roots if PurePosixPath(root) in path.parents))
+
+
+def _is_within(path: Path, directories: Iterable[Path]) -> bool:
+    return any(path == directory or directory in path.parents for directory in directories)
+
+
+def named_options(directories: Iterable[Path]) -> str:
+    """Return the options that name directories outside of a store."""
+    return "".join(f" --root {shlex.quote(str(directory))}" for directory in directories)
+
+
+@dataclass(frozen=True, slots=True)
 class PlanPaths:
-    """A store, its further data paths (`roots`), and the mount points of this machine."""
+    """A store, the further directories that its plan may change (`named`), and the mount points of this machine.
+
+    `needed`: the directories outside of the store that the plan does change. `roots`: the data paths of the plan with
+    their real paths. All files are read and changed through `disk`.
+    """
 
     store: Path
-    roots: tuple[Path, ...]
+    roots: Mapping[str, Path]
+    named: tuple[Path, ...]
+    needed: tuple[Path, ...]
+    disk: Disk
     mounts: tuple[str, ...] = field(default=(), repr=False)
 
     @staticmethod
-    def of(plan: Plan, store: Path | None = None) -> PlanPaths:
+    def of(
+        plan: Plan, disk: Disk, store: Path | None = None, *, named: Collection[Path], again: str | None = None
+    ) -> PlanPaths:
         """Build the paths of a plan; `store` is the store's current path if it is not the one in the plan.
 
-        Errors: NotAStore, Refused for a missing data path.
+        `named`: directories outside of the store that the user gave; nothing else outside of it is changed. `again`:
+        the command that the refusal repeats with the missing ones.
+        Errors: NotAStore; Refused for a missing data path, and for a directory that is not `named`.
         """
         place = real_path(store or Path(plan.store))
         if not place.is_dir():
             raise NotAStore(Text("{place} is not a directory", place=place))
+        own = tuple(real_path(one) for one in named)
+        needed = outside_of(plan, place)
+        _refuse_unnamed([one for one in needed if not _is_within(one.directory, own)], place, again)
         for root in plan.roots:
             if not Path(root).is_dir():
                 raise Refused(
@@ -62,12 +125,19 @@ class PlanPaths:
         folder = place / JOURNAL_FOLDER
         if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
             raise Refused(Text("{folder} must be a directory", folder=folder), Text("move it away"))
-        return PlanPaths(place, tuple(Path(root) for root in plan.roots), _mount_points())
+        for directory in (place, *(one.directory for one in needed)):
+            disk.allow(directory)
+        roots = {root: real_path(Path(root)) for root in plan.roots}
+        return PlanPaths(place, roots, own, tuple(one.directory for one in needed), disk, _mount_points())
+
+    def status(self, path: Path) -> os.stat_result | None:
+        """Return lstat of a path, or None if nothing is there."""
+        return status_of(path, self.disk)
 
     def locate(self, path: str) -> Path:
         """Return the file that a path of the plan names.
 
-        Links at the top of the store and roots that are links are followed.
+        Links at the top of the store and roots that are links are followed, if they lead to a directory of the user.
         Errors: Refused for any other link.
         """
         base, rest = self._base(path)
@@ -79,16 +149,25 @@ class PlanPaths:
                     Text("{at} is a link: only links at the top of a store are followed", at=at),
                     Text("replace the link"),
                 )
-        return base.joinpath(*rest)
+        found = base.joinpath(*rest)
+        if JOURNAL_FOLDER in found.parts[len(self.store.parts) :] and self.store in found.parents:
+            raise Refused(Text("{path} leads into the journals", path=path), Text("replace the link"))
+        return found
 
     def _base(self, path: str) -> tuple[Path, tuple[str, ...]]:
         pure = PurePosixPath(path)
         if pure.is_absolute():
             root = next(root for root in self.roots if PurePosixPath(root) in pure.parents)
-            return real_path(root), pure.relative_to(PurePosixPath(root)).parts
+            return self.roots[root], pure.relative_to(PurePosixPath(root)).parts
         top = self.store / pure.parts[0]
-        if top.is_symlink():
-            return real_path(top), pure.parts[1:]
+        if len(pure.parts) > 1 and top.is_symlink():
+            target = real_path(top)
+            if not _is_within(target, (self.store, *self.named)):
+                raise Refused(
+                    Text("{link} is a link that leads out of the store, to {target}", link=top, target=target),
+                    Text("add{options}, if that directory belongs to this broker", options=named_options([target])),
+                )
+            return target, pure.parts[1:]
         return self.store, pure.parts
 
     def beside(self, path: str, journal: Path | None) -> Path:
@@ -128,8 +207,10 @@ class PlanPaths:
             tops = sorted(self.store.iterdir())
         except OSError:
             tops = []
-        places += [real_path(top) for top in tops if top.is_symlink() and top.is_dir()]
-        places += [real_path(root) for root in self.roots]
+        # whoever leads to the store itself or above it would make this the whole disk
+        links = (real_path(top) for top in tops if top.is_symlink() and top.is_dir())
+        places += [target for target in links if not _is_within(self.store, [target])]
+        places += self.roots.values()
         places += [base for base in {self._base(path)[0] for path in paths} if base.is_dir()]
         return list(dict.fromkeys(places))
 
@@ -143,10 +224,29 @@ def _mount_points() -> tuple[str, ...]:
     return tuple(row[4].replace("\\040", " ").replace("\\011", "\t") for row in fields if len(row) > 4)
 
 
-def status_of(path: Path) -> os.stat_result | None:
+def _refuse_unnamed(unnamed: Sequence[Outside], store: Path, again: str | None) -> None:
+    """Refuse to change directories that only a plan or a link names. Errors: Refused."""
+    if not unnamed:
+        return
+    first = unnamed[0]
+    words = (
+        Text("{link} is a link that leads out of the store, to {target}", link=first.way, target=first.directory)
+        if first.link
+        else Text("the plan changes files in {root}, outside of the store {store}", root=first.way, store=store)
+    )
+    options = named_options(one.directory for one in unnamed)
+    raise Refused(
+        words,
+        Text("if that directory belongs to this broker: `{command}`", command=f"{again}{options}")
+        if again is not None
+        else Text("add{options}, if that directory belongs to this broker", options=options),
+    )
+
+
+def status_of(path: Path, entries: EntryReader = AS_NAMED) -> os.stat_result | None:
     """Return lstat of a path, or None if nothing is there."""
     try:
-        return path.lstat()
+        return entries.status(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
 
@@ -155,6 +255,10 @@ SCHEMA = "rmqstore.journal/1"
 NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z(-2)*")
 STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
+MAX_PLAN = 1 << 30
+"""Bytes of a plan, which contains the bytes that it will write."""
+_MAX_STATE, _MAX_POINTER = 1 << 26, 1 << 14
+_LIMIT = 1 << 62
 
 
 class State(StrEnum):
@@ -203,12 +307,13 @@ class Staged:
     path: Path
     size: int
     hash: str
+    entries: EntryReader = AS_NAMED
 
     def pieces(self) -> Iterator[bytes | int]:
-        yield from read_range(self.path, 0, self.size)
+        yield from read_range(self.path, 0, self.size, self.entries)
 
     def read(self, size: int, at: int) -> bytes:
-        return b"".join(read_range(self.path, at, min(size, self.size - at)))
+        return b"".join(read_range(self.path, at, min(size, self.size - at), self.entries))
 
 
 @dataclass(slots=True)
@@ -219,6 +324,13 @@ class JournalFolder:
     store: Path
     record: JournalState
     disk: Disk
+    named: tuple[Path, ...] = ()
+    """Directories outside of the store that the user gave."""
+
+    def command(self, verb: str) -> str:
+        """Return the command that undoes or resumes, with the same directories."""
+        outside = [one for one in self.named if not _is_within(one, [self.store])]
+        return f"rmqstore {verb} {shlex.quote(str(self.path))}{named_options(outside)}"
 
     @property
     def name(self) -> str:
@@ -248,6 +360,7 @@ class JournalFolder:
             "steps": self.record.steps,
             "batches": self.record.batches,
             "batches_done": self.batches_done,
+            "refused": None if (refusal := self.refusal()) is None else refusal.message,
         }
 
     def home(self, step: int) -> Path:
@@ -283,6 +396,78 @@ class JournalFolder:
     def touched_since(self, status: os.stat_result, mtime_ns: int) -> bool:
         """Return whether a file was written to after the repair: a complete apply has restored its mtime."""
         return self.state is State.DONE and self.record.times_kept and status.st_mtime_ns != mtime_ns
+
+    def refuse_untrusted(self) -> None:
+        """Refuse a journal that somebody else can have forged, or whose folders are in directories of nobody's choice.
+
+        Errors: Refused.
+        """
+        owners = {os.geteuid(), 0, self.store.stat().st_uid}
+        for path in self._own_entries():
+            status = status_of(path)
+            if status is None:
+                continue
+            if stat.S_ISLNK(status.st_mode):
+                raise Refused(Text("{path} is a link: a journal has none", path=path), Text("remove it"))
+            if status.st_uid not in owners:
+                raise Refused(
+                    Text(
+                        "{path} belongs to user {uid}, who is neither you nor root nor the owner of the store: the "
+                        "journal may be forged",
+                        path=path,
+                        uid=status.st_uid,
+                    ),
+                    Text("if you trust that user, run this as that user"),
+                )
+            if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise Refused(
+                    Text("others may write {path}: the journal may be forged", path=path),
+                    Text("if you trust them: chmod go-w {path}", path=shlex.quote(str(path))),
+                )
+        own = _pointer(self.in_store)
+        if self.in_store != self.path and (own not in (None, self.path) or _is_journal(self.in_store)):
+            raise Refused(
+                Text("{entry} is not the pointer to {path}", entry=self.in_store, path=self.path),
+                Text("leave both as they are: one of them is forged"),
+            )
+        for home in self.homes():
+            self._refuse_home(home)
+
+    def _own_entries(self) -> Iterator[Path]:
+        """Yield the entries of which a journal consists: what it moved keeps the mode of the store."""
+        for folder in dict.fromkeys([self.in_store, *self.homes(), self.path]):
+            if folder.parent.name == JOURNAL_FOLDER:
+                yield folder.parent
+            yield folder
+            yield from (folder / name for name in (STATE, PLAN, UNDO_LOG, POINTER, NEW, QUARANTINE, LOST_FOUND))
+
+    def _refuse_home(self, home: Path) -> None:
+        """Refuse a folder beside a directory that the user did not name, and one that is a journal. Errors: Refused."""
+        if home in (self.path, self.in_store):
+            return
+        base = home.parent.parent
+        beside = any(base == one.parent or _is_within(base, [one]) for one in self.named)
+        if real_path(base) != base or not beside:
+            raise Refused(
+                Text("the journal {path} has files in {home}, outside of the store", path=self.path, home=home),
+                Text("add{options}, if that directory belongs to this broker", options=named_options([base])),
+            )
+        if _is_journal(home):
+            raise Refused(
+                Text("{home} is a journal itself, not a part of {path}", home=home, path=self.path),
+                Text("leave both as they are: one of them is forged"),
+            )
+        self.disk.allow(existing(base))
+
+    def refusal(self) -> RmqStoreError | None:
+        """Return why undo and resume would refuse this journal at once; None if they would not."""
+        try:
+            self.refuse_untrusted()
+            if self.state in (State.APPLYING, State.DONE, State.UNDOING):
+                PlanPaths.of(self.load_plan(), Disk(), self.store, named=self.named, again=self.command("undo"))
+        except RmqStoreError as error:
+            return error
+        return None
 
     def save(self, **changes: object) -> None:
         """Replace the state file atomically and durably."""
@@ -322,11 +507,11 @@ class JournalFolder:
                 row = value["staged"]
                 step, size, digest = row.get("step"), row.get("size"), row.get("hash")
                 if type(step) is int and type(size) is int and isinstance(digest, str) and step >= 0 <= size:
-                    return Staged(self.path / NEW / f"{step:06}", size, digest)
+                    return Staged(self.path / NEW / f"{step:06}", size, digest, self.disk)
             return content_from_json(value)
 
         try:
-            text = (self.path / PLAN).read_bytes()
+            text = LOCAL.read_small(self.path / PLAN, MAX_PLAN)
             return plan_from_json(text, read_content=content)
         except (OSError, UsageError) as error:
             raise CouldNotCheck(Text("{path} is damaged: {error}", path=self.path / PLAN, error=error)) from error
@@ -362,30 +547,35 @@ class JournalFolder:
         """
         folders = self._folders()
         for quarantine in () if quarantine_too else [folder / QUARANTINE for folder in folders]:
-            if quarantine.is_dir() and any(quarantine.iterdir()):
+            if (
+                (status := status_of(quarantine, self.disk)) is not None
+                and stat.S_ISDIR(status.st_mode)
+                and (self.disk.list(quarantine))
+            ):
                 raise Refused(
                     Text("{quarantine} is not empty", quarantine=quarantine),
                     Text("inspect it, and move its files back to their places"),
                 )
         for folder in folders:  # the journal itself is deleted last: its state file names the other folders
-            if folder.is_dir() and not folder.is_symlink():
+            status = status_of(folder, self.disk)
+            if status is not None and stat.S_ISDIR(status.st_mode):
                 self._remove_tree(folder)
             with contextlib.suppress(OSError):
                 self.disk.remove_directory(folder.parent)  # .rmqstore, if it is empty now
 
     def _remove_tree(self, folder: Path) -> None:
-        for entry in sorted(folder.iterdir(), key=lambda entry: entry.name == STATE):
-            if entry.is_dir() and not entry.is_symlink():
-                self._remove_tree(entry)
+        for name in sorted(self.disk.list(folder), key=lambda name: (name == STATE, name)):
+            if stat.S_ISDIR(self.disk.status(folder / name).st_mode):
+                self._remove_tree(folder / name)
             else:
-                self.disk.unlink(entry)
+                self.disk.unlink(folder / name)
         self.disk.remove_directory(folder)
 
     def discard_pointer(self) -> None:
         """Delete only what the store has of a journal: its pointer and its quarantine. Errors: OSError."""
         folder = self.store / JOURNAL_FOLDER
         for entry in _entries(folder):
-            if (_pointer(entry) or entry) == self.path:
+            if self.path in (entry, _pointer(entry)):
                 self._remove_tree(entry)
         with contextlib.suppress(OSError):
             self.disk.remove_directory(folder)
@@ -399,12 +589,13 @@ class JournalFolder:
     def drop_staged(self) -> None:
         """Delete the contents of new/, which nothing needs after an undo."""
         for home in self.homes():
-            if (home / NEW).is_dir():
-                for entry in (home / NEW).iterdir():
-                    if entry.is_dir():
-                        self.disk.remove_directory(entry)
-                    else:
-                        self.disk.unlink(entry)
+            if status_of(home / NEW, self.disk) is None:
+                continue
+            for name in self.disk.list(home / NEW):
+                if stat.S_ISDIR(self.disk.status(home / NEW / name).st_mode):
+                    self.disk.remove_directory(home / NEW / name)
+                else:
+                    self.disk.unlink(home / NEW / name)
 
 
 def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Disk) -> JournalFolder:
@@ -446,7 +637,12 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
         homes=homes,
         home_of=home_of,
     )
-    return JournalFolder(path, paths.store, record, disk)
+    if outside is not None:
+        disk.allow(existing(outside))
+    for home in homes:
+        if home.startswith("/"):
+            disk.allow(existing(Path(home).parent.parent))
+    return JournalFolder(path, paths.store, record, disk, paths.needed)
 
 
 def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
@@ -468,17 +664,21 @@ def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tup
     return tuple(homes), home_of
 
 
-def open_folder(path: Path, disk: Disk | None = None) -> JournalFolder:
+def open_folder(path: Path, disk: Disk | None = None, named: Collection[Path] = ()) -> JournalFolder:
     """Open the journal at a path, or the one that the folder at this path points to; `disk` changes it.
 
-    Errors: NotAStore if there is none; Refused if it is missing (also if `path` is its store), or if its store has no
-    pointer to it.
+    `named`: directories outside of the store that the user gave.
+    Errors: NotAStore if there is none; Refused if it is missing (also if `path` is its store), or if it and its store
+    do not name each other.
     """
     disk = disk or Disk()
+    for link in (path, path.parent):
+        if link.is_symlink() and JOURNAL_FOLDER in (path.name, path.parent.name):
+            raise Refused(Text("{folder} must be a directory", folder=link), Text("move it away"))
     place = real_path(path)
     pointer = _pointer(place)
     if pointer is not None:
-        if not pointer.is_dir():
+        if not pointer.is_dir() or not _belongs(pointer, place):
             raise missing_journal(pointer, place.parent.parent)
         place = pointer
     record = _read_record(place)
@@ -501,15 +701,28 @@ def open_folder(path: Path, disk: Disk | None = None) -> JournalFolder:
         if known:
             advice = Text("the last one of this store: {path}", path=path / JOURNAL_FOLDER / known[-1].name)
         raise NotAStore(Text("{path} is not an rmqstore journal", path=path), advice)
+    own = tuple(real_path(one) for one in named)
     if place.parent.name == JOURNAL_FOLDER:
-        return JournalFolder(place, place.parent.parent, record, disk)
-    store = Path(record.store)
+        disk.allow(place.parent.parent)
+        return JournalFolder(place, place.parent.parent, record, disk, own)
+    store = real_path(Path(record.store))
     if record.state is not State.PREPARING and _pointer(store / JOURNAL_FOLDER / place.name) != place:
         raise Refused(
             Text("{store} has no pointer to the journal {place}", store=store, place=place),
             Text("name the store's own folder below .rmqstore"),
         )
-    return JournalFolder(place, store, record, disk)
+    disk.allow(place.parent)
+    if store.is_dir():
+        disk.allow(store)
+    return JournalFolder(place, store, record, disk, own)
+
+
+def _belongs(place: Path, entry: Path) -> bool:
+    """Return whether the journal to which an entry of a store points names that store, and has the entry's name."""
+    record = _read_record(place)
+    if record is None or place.name != entry.name or place.parent.name == JOURNAL_FOLDER:
+        return False
+    return real_path(Path(record.store)) == real_path(entry.parent.parent)
 
 
 def missing_journal(journal: Path, store: Path) -> Refused:
@@ -518,7 +731,8 @@ def missing_journal(journal: Path, store: Path) -> Refused:
     kept = store / JOURNAL_FOLDER / journal.name / QUARANTINE
     return Refused(
         Text(
-            "the journal {journal} is missing or damaged: without it, its repair can be neither undone nor resumed",
+            "the journal {journal} is missing or damaged, or belongs to another store: without it, its repair can be "
+            "neither undone nor resumed",
             journal=journal,
         ),
         Text(
@@ -532,17 +746,28 @@ def missing_journal(journal: Path, store: Path) -> Refused:
     )
 
 
-def list_folders(store: Path, disk: Disk) -> list[JournalFolder]:
-    """Return all journals of a store, oldest first, including unstarted and missing ones."""
+def list_folders(store: Path, disk: Disk, named: Collection[Path] = ()) -> list[JournalFolder]:
+    """Return all journals of a store, oldest first, including unstarted and missing ones. `named`: as `open_folder`."""
     folders = []
+    own = tuple(real_path(one) for one in named)
+    store = real_path(store)
     for entry in _entries(store / JOURNAL_FOLDER):
-        place = _pointer(entry) or entry
-        record = _read_record(place)
+        disk.allow(store)
+        place = pointer if (pointer := _pointer(entry)) is not None else entry
+        record = _read_record(place) if pointer is None or _belongs(place, entry) else None
+        if record is None and pointer is not None and _read_record(pointer) is not None:
+            place = entry  # what it points to is not this journal, so nothing may be done to it
         if record is None:
             unstarted = place == entry and _is_unstarted(place)
             record = JournalState(State.PREPARING if unstarted else State.MISSING, str(store))
-        folders.append(JournalFolder(place, store, record, disk))
+        elif pointer is not None:
+            disk.allow(place.parent)
+        folders.append(JournalFolder(place, store, record, disk, own))
     return folders
+
+
+def _is_journal(folder: Path) -> bool:
+    return any(status_of(folder / name) is not None for name in (STATE, PLAN, UNDO_LOG))
 
 
 def _is_unstarted(folder: Path) -> bool:
@@ -556,6 +781,8 @@ def _is_unstarted(folder: Path) -> bool:
 
 
 def _entries(folder: Path) -> list[Path]:
+    if folder.is_symlink():
+        return []
     try:
         return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink())
     except OSError:
@@ -564,15 +791,15 @@ def _entries(folder: Path) -> list[Path]:
 
 def _pointer(folder: Path) -> Path | None:
     try:
-        text = (folder / POINTER).read_text(errors="surrogateescape")
+        text = os.fsdecode(LOCAL.read_small(folder / POINTER, _MAX_POINTER))
     except (OSError, ValueError):
         return None
-    return Path(text) if text.startswith("/") and "\0" not in text else None
+    return real_path(Path(text)) if text.startswith("/") and "\0" not in text else None
 
 
 def _read_record(folder: Path) -> JournalState | None:
     try:
-        row = json.loads((folder / STATE).read_bytes())
+        row = json.loads(LOCAL.read_small(folder / STATE, _MAX_STATE))
         if not isinstance(row, dict) or row.pop("schema", None) != SCHEMA:
             return None
         row["state"] = State(row["state"])
@@ -586,9 +813,13 @@ def _read_record(folder: Path) -> JournalState | None:
     # Otherwise a forged state file could make undo move files to and from any directory.
     tail = f"{JOURNAL_FOLDER}/{folder.name}"
     sound = sound and all(
-        home in ("", tail) or (home.startswith("/") and home.endswith(f"/{tail}")) for home in record.homes
+        home in ("", tail) or (home.startswith("/") and home.endswith(f"/{tail}") and "\0" not in home)
+        for home in record.homes
     )
-    return record if sound and type(record.batches_done) is int else None
+    numbers = (record.steps, record.batches, record.batches_done, record.store_atime_ns, record.store_mtime_ns)
+    sound = sound and all(type(number) is int and -_LIMIT < number < _LIMIT for number in numbers)
+    sound = sound and isinstance(record.store, str) and record.store.startswith("/") and "\0" not in record.store
+    return record if sound and len(record.homes) > 0 else None
 
 
 def free_bytes(folder: Path) -> int:

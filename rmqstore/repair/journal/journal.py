@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +55,7 @@ def hold_lock(store: Path, disk: Disk, *, remove: bool) -> Iterator[None]:
     `remove`: remove it even if it existed, because a killed apply left it.
     Errors: StoreIsLive if a process holds the lock, even this one.
     """
+    disk.allow(store)
     path = store / LOCK_NAME
     made = False
 
@@ -133,10 +134,11 @@ _NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The result of apply or resume; `journal` is None if the plan was empty."""
+    """The result of apply or resume; `journal` is None if the plan was empty. `roots`: directories that undo needs."""
 
     journal: Path | None
     steps: int
+    roots: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +149,12 @@ class Undone:
     restored: int
 
 
-def list_journals(store: Path) -> list[JournalFolder]:
-    """Open all journals of a store for reading, oldest first; those in the state MISSING have no plan."""
-    return list_folders(real_path(store), Disk())
+def list_journals(store: Path, named: Collection[Path] = ()) -> list[JournalFolder]:
+    """Open all journals of a store for reading, oldest first; those in the state MISSING have no plan.
+
+    `named`: directories outside of the store that the user gave.
+    """
+    return list_folders(real_path(store), Disk(), named)
 
 
 def last_journal(store: Path) -> JournalFolder:
@@ -167,9 +172,12 @@ def last_journal(store: Path) -> JournalFolder:
     )
 
 
-def find_unfinished(store: Path) -> list[JournalFolder]:
-    """Return the journal whose apply or undo is unfinished (at most one), and journals that are missing. Reads only."""
-    return [folder for folder in list_journals(store) if folder.unfinished]
+def find_unfinished(store: Path, named: Collection[Path] = ()) -> list[JournalFolder]:
+    """Return the journal whose apply or undo is unfinished (at most one), and journals that are missing. Reads only.
+
+    `named`: as for `list_journals`.
+    """
+    return [folder for folder in list_journals(store, named) if folder.unfinished]
 
 
 def apply(
@@ -180,9 +188,11 @@ def apply(
     disk: Disk | None = None,
     progress: Progress | None = None,
     stopped: bool = False,
+    roots: Collection[Path | str] = (),
 ) -> Applied:
     """Execute a plan; everything that `undo` needs is on disk before the first change.
 
+    `roots`: directories outside of the store to which links at its top may lead, beside the data paths of the plan.
     `journal_dir`: directory outside the store for the journal. `force_digest`: the plan's digest, required if the plan
     needs decisions. `stopped`: the operator asserts that the broker is stopped, so that processes of other users, which
     cannot be inspected, are ignored.
@@ -191,14 +201,12 @@ def apply(
     """
     disk = disk or Disk()
     _refuse_undecided(plan, force_digest)
-    paths = PlanPaths.of(plan)
+    paths = PlanPaths.of(plan, disk, named=[*map(Path, plan.roots), *map(Path, roots)])
     if plan.empty:
         return Applied(None, 0)
-    for open_one in find_unfinished(paths.store):
-        raise Refused(
-            Text("the journal {path} is {state}: finish it first", path=open_one.path, state=open_one.state.value),
-            Text("run `rmqstore undo {path}` or `rmqstore resume {path}`", path=shlex.quote(str(open_one.path))),
-        )
+    for open_one in list_folders(paths.store, disk, paths.named):
+        if open_one.unfinished:
+            raise open_journal(open_one)
     refuse_locked(paths.store)
     places = paths.places(step.path for step in plan.steps)
     seen = snapshot(places)
@@ -227,21 +235,39 @@ def apply(
         elif isinstance(error, OSError):
             raise _half_applied(folder, "apply", error) from error
         raise
-    return Applied(folder.path, len(plan.steps))
+    return Applied(folder.path, len(plan.steps), folder.named)
+
+
+def open_journal(folder: JournalFolder) -> RmqStoreError:
+    """Return why a store with this unfinished journal is not changed."""
+    if folder.state is State.MISSING:
+        return missing_journal(folder.path, folder.store)
+    return folder.refusal() or Refused(
+        Text("the journal {path} is {state}: finish it first", path=folder.path, state=folder.state.value),
+        Text("run `{undo}` or `{resume}`", undo=folder.command("undo"), resume=folder.command("resume")),
+    )
 
 
 def resume(
-    journal: Path | str, *, disk: Disk | None = None, progress: Progress | None = None, stopped: bool = False
+    journal: Path | str,
+    *,
+    disk: Disk | None = None,
+    progress: Progress | None = None,
+    stopped: bool = False,
+    roots: Collection[Path | str] = (),
 ) -> Applied:
     """Finish an interrupted apply.
 
-    Errors: ChangedSince if something else has changed what the plan touches; Refused after an undo has begun, or if
-    nothing had been changed yet (this removes the journal); StoreIsLive; HalfApplied.
+    `roots`: the directories outside of the store that it may change; what the journal says about them is not believed.
+    Errors: Refused for other directories, for a journal that somebody else may have written, after an undo has begun,
+    or if nothing had been changed yet (this removes the journal); ChangedSince if something else has changed what the
+    plan touches; StoreIsLive; HalfApplied.
     """
-    folder = open_folder(Path(journal), disk)
+    folder = open_folder(Path(journal), disk, [Path(root) for root in roots])
+    folder.refuse_untrusted()
     state = folder.state
     if state is State.DONE:
-        return Applied(folder.path, 0)
+        return Applied(folder.path, 0, folder.named)
     _refuse_pruned(folder)
     if state in (State.UNDOING, State.UNDONE):
         raise Refused(
@@ -255,7 +281,7 @@ def resume(
             Text("run the repair again"),
         )
     plan = folder.load_plan()
-    paths = PlanPaths.of(plan, folder.store)
+    paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("resume"))
     try:
         with _locked_store(plan, paths, folder, stopped):
             work = _open_work(plan, paths, folder)
@@ -265,17 +291,21 @@ def resume(
         folder.save(state=State.DONE)
     except OSError as error:
         raise _half_applied(folder, "apply", error) from error
-    return Applied(folder.path, left)
+    return Applied(folder.path, left, folder.named)
 
 
-def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False) -> Undone:
+def undo(
+    journal: Path | str, *, disk: Disk | None = None, stopped: bool = False, roots: Collection[Path | str] = ()
+) -> Undone:
     """Undo a complete or interrupted apply: restore bytes, names, owners, modes and times.
 
-    Does nothing for a journal that is already undone.
-    Errors: ChangedSince if anything that the plan touched has changed since; Refused if a later journal must be undone
-    first; StoreIsLive; HalfApplied if undo itself is interrupted (it can be run again).
+    Does nothing for a journal that is already undone. `roots`: as for `resume`.
+    Errors: Refused for other directories, for a journal that somebody else may have written, and if a later journal
+    must be undone first; ChangedSince if anything that the plan touched has changed since; StoreIsLive; HalfApplied if
+    undo itself is interrupted (it can be run again).
     """
-    folder = open_folder(Path(journal), disk)
+    folder = open_folder(Path(journal), disk, [Path(root) for root in roots])
+    folder.refuse_untrusted()
     _refuse_pruned(folder)
     if folder.state is State.UNDONE:
         with contextlib.suppress(OSError):
@@ -295,7 +325,7 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
             Text("run `rmqstore undo {later}` first", later=shlex.quote(str(later[-1]))),
         )
     plan = folder.load_plan()
-    paths = PlanPaths.of(plan, folder.store)
+    paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("undo"))
     try:
         with _locked_store(plan, paths, folder, stopped):
             restored = _undo_batches(_open_work(plan, paths, folder))
@@ -309,13 +339,14 @@ def undo(journal: Path | str, *, disk: Disk | None = None, stopped: bool = False
     return Undone(folder.store, restored)
 
 
-def prune(journal: Path | str, *, disk: Disk | None = None) -> None:
+def prune(journal: Path | str, *, disk: Disk | None = None, roots: Collection[Path | str] = ()) -> None:
     """Delete a journal with its quarantine and its lost+found; its repair can no longer be undone.
 
     An interrupted prune leaves the journal marked as PRUNING; it can be pruned again.
     Errors: Refused for an unfinished journal, and for one that an older journal needs for its undo; StoreIsLive.
     """
-    folder = open_folder(Path(journal), disk)
+    folder = open_folder(Path(journal), disk, [Path(root) for root in roots])
+    folder.refuse_untrusted()
     state = folder.state
     if state in UNFINISHED:
         raise Refused(
@@ -476,13 +507,12 @@ def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
 
 
 def _half_applied(folder: JournalFolder, what: str, error: BaseException) -> HalfApplied:
-    journal = shlex.quote(str(folder.path))
+    undo = folder.command("undo")
     if what == "apply":
-        advice = Text(
-            "run `rmqstore undo {path}` to restore the store, or `rmqstore resume {path}` to finish", path=journal
-        )
+        again = folder.command("resume")
+        advice = Text("run `{undo}` to restore the store, or `{resume}` to finish", undo=undo, resume=again)
     else:
-        advice = Text("run `rmqstore undo {path}` again: it continues where it stopped", path=journal)
+        advice = Text("run `{undo}` again: it continues where it stopped", undo=undo)
     return HalfApplied(
         Text(
             "{what} stopped half-way, its journal {path} is intact: {error}",

@@ -20,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
 from rmqstore.files.disk import existing
 from rmqstore.files.reading import data_extents
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import (
     LOST_FOUND,
@@ -30,11 +31,10 @@ from rmqstore.repair.journal.folder import (
     PlanPaths,
     Staged,
     free_bytes,
-    status_of,
 )
 from rmqstore.repair.plan.content import Content, Literal, Parts, RunningFingerprint, Zeros, chunks
 from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range, opened, read_range
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range, read_range
 from rmqstore.repair.plan.steps import (
     Create,
     Extend,
@@ -75,9 +75,11 @@ def check_plan(plan: Plan, paths: PlanPaths) -> None:
         place = locate(step.path)
         check_step_on_disk(step, paths, leaving, coming, place)
         if isinstance(step, InPlace):
-            _check_links(step, place)
+            status = paths.status(place)
+            if status is not None:
+                check_links(place, status)
     for span in plan.spans:
-        status = status_of(locate(span.path))
+        status = paths.status(locate(span.path))
         if status is None or not stat.S_ISREG(status.st_mode) or status.st_size < span.at + span.length:
             raise PlanStale(Text("{path} is shorter than the span {span} to be saved", path=span.path, span=span.name))
 
@@ -97,7 +99,7 @@ def check_step_on_disk(
     Errors: PlanStale, NotReadable.
     """
     place = now if isinstance(step, InPlace) else paths.locate(step.path)
-    status = status_of(place)
+    status = paths.status(place)
     try:
         if isinstance(step, MoveIn):
             _check_move_in(step, paths, place, status, leaving, coming)
@@ -105,7 +107,7 @@ def check_step_on_disk(
         if status is None:
             raise PlanStale(Text("{path} no longer exists", path=step.path))
         if isinstance(step, MoveOut):
-            _check_move_out(step, place, status, leaving)
+            _check_move_out(step, paths, place, status, leaving)
             return
         if not stat.S_ISREG(status.st_mode):
             raise PlanStale(Text("{path} is not a file", path=step.path))
@@ -120,7 +122,7 @@ def check_step_on_disk(
                 Text("{path} has {size} bytes, not {from_size}", path=step.path, size=size, from_size=step.from_size)
             )
         if isinstance(step, Overwrite | Truncate):
-            refuse_changed(step, fingerprint_range(place, step.at, step.length, step.expect))
+            refuse_changed(step, fingerprint_range(place, step.at, step.length, step.expect, paths.disk))
     except PermissionError as error:
         raise NotReadable(Text("no permission to read {place}", place=place)) from error
 
@@ -133,15 +135,14 @@ def refuse_changed(step: Overwrite | Truncate, found: str) -> None:
         )
 
 
-def _check_links(step: InPlace, place: Path) -> None:
+def check_links(place: Path, status: os.stat_result) -> None:
     """Refuse to write into a file that has another name: a backup, or another file of the store. Errors: Refused."""
-    status = status_of(place)
-    if status is not None and status.st_nlink > 1:
+    if status.st_nlink > 1:
         name = shlex.quote(str(place))
         raise Refused(
             Text(
                 "{path} has another name (a hard link), perhaps in a backup, whose content would change too",
-                path=step.path,
+                path=place,
             ),
             Text("make it a file of its own: cp -p {name} {name}.own && mv {name}.own {name}", name=name),
         )
@@ -164,22 +165,24 @@ def _check_move_in(
         if not os.access(place.parent, os.W_OK | os.X_OK):
             raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
     like = None if isinstance(step, Rename) else step.like
-    if like is not None and status_of(paths.locate(like)) is None:
+    if like is not None and paths.status(paths.locate(like)) is None:
         raise PlanStale(Text("{like}, the neighbour of {path}, no longer exists", like=like, path=step.path))
 
 
-def _check_move_out(step: MoveOut, place: Path, status: os.stat_result, leaving: Collection[str]) -> None:
+def _check_move_out(
+    step: MoveOut, paths: PlanPaths, place: Path, status: os.stat_result, leaving: Collection[str]
+) -> None:
     if not os.access(place.parent, os.W_OK | os.X_OK):
         raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
     if isinstance(step, RemoveEmptyDirectory):
         if not stat.S_ISDIR(status.st_mode):
             raise PlanStale(Text("{path} is not a directory", path=step.path))
-        left = [entry.name for entry in place.iterdir() if f"{step.path}/{entry.name}" not in leaving]
+        left = [name for name in paths.disk.list(place) if f"{step.path}/{name}" not in leaving]
         if left:
             raise PlanStale(Text("{path} is not empty: {left}", path=step.path, left=min(left)))
     elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
         raise PlanStale(Text("{path} is not a file", path=step.path))
-    elif fingerprint_entry(place, step.expect) != step.expect:
+    elif fingerprint_entry(place, step.expect, paths.disk) != step.expect:
         raise PlanStale(Text("{path} has changed", path=step.path))
 
 
@@ -200,9 +203,9 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
         if isinstance(step, Overwrite):
             need(journal_at, step.length)
             place = locate(step.path)  # writing into a hole of it takes space too
-            need(existing(place), step.length - _data_bytes(place, step.at, step.length))
+            need(existing(place), step.length - _data_bytes(paths, place, step.at, step.length))
         elif isinstance(step, Truncate):
-            need(journal_at, _data_bytes(locate(step.path), step.at, step.length))
+            need(journal_at, _data_bytes(paths, locate(step.path), step.at, step.length))
         if isinstance(step, Create):
             need(existing(folder.home(number)), solid_bytes(step.content))
         elif isinstance(step, Overwrite | Extend) and is_staged(step):
@@ -222,10 +225,10 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
             )
 
 
-def _data_bytes(path: Path, at: int, length: int) -> int:
+def _data_bytes(paths: PlanPaths, path: Path, at: int, length: int) -> int:
     """Count the bytes of a range that are not holes."""
     try:
-        with opened(path) as descriptor:
+        with paths.disk.opened(path) as descriptor:
             return sum(high - low for low, high in data_extents(descriptor, at, at + length))
     except OSError:  # check_plan reports it
         return 0
@@ -264,10 +267,12 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
             target = folder.staged(number)
             if isinstance(step, Create):
                 like = _like(step, paths)
-                staged[number] = Staged(target, step.size, written.add(target, chunks(step.content), step.size, like))
+                staged[number] = Staged(
+                    target, step.size, written.add(target, chunks(step.content), step.size, like), disk
+                )
             elif isinstance(step, Overwrite | Extend) and is_staged(step):
                 target, size = folder.path / NEW / f"{number:06}", step.content.size
-                staged[number] = Staged(target, size, written.add(target, chunks(step.content), size, None))
+                staged[number] = Staged(target, size, written.add(target, chunks(step.content), size, None), disk)
             elif isinstance(step, MakeDirectory):
                 disk.make_directory(target)
                 _copy_metadata(disk, target, _like(step, paths), times=False)
@@ -280,7 +285,8 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     folder.save_plan(plan, staged)
     folder.write(folder.path / UNDO_LOG, b"")
     for home in folder.homes():
-        for place in (home / NEW, home / QUARANTINE, home, home.parent, home.parent.parent):
+        above = [home.parent.parent] if home.parent.name == JOURNAL_FOLDER else []
+        for place in (home / NEW, home / QUARANTINE, home, home.parent, *above):
             disk.fsync_directory(place)
     disk.fsync_directory(folder.path)
 
@@ -291,7 +297,7 @@ def _save_spans(plan: Plan, paths: PlanPaths, folder: JournalFolder, written: _N
         folder.disk.make_directory(saved)
         locate = _locator(plan, paths)
         for span in plan.spans:
-            pieces = read_range(locate(span.path), span.at, span.length)
+            pieces = read_range(locate(span.path), span.at, span.length, paths.disk)
             written.add(saved / span.name, pieces, span.length, None)
 
 
@@ -333,14 +339,14 @@ class _NewFiles:
 
 def _like(step: Create | MakeDirectory, paths: PlanPaths) -> os.stat_result:
     if step.like is not None:
-        return paths.locate(step.like).lstat()
+        return paths.disk.status(paths.locate(step.like))
     # The nearest directory that exists now: the plan itself creates the others.
     return existing(paths.locate(str(PurePosixPath(step.path))).parent).stat()
 
 
 def _copy_metadata(disk: Disk, path: Path, like: os.stat_result, *, times: bool) -> None:
     """Copy owner, mode and times of the neighbour `like`; without root, the file keeps this user as its owner."""
-    status = path.lstat()
+    status = disk.status(path)
     if (status.st_uid, status.st_gid) != (like.st_uid, like.st_gid):
         with contextlib.suppress(PermissionError):
             disk.set_owner(path, like.st_uid, like.st_gid)

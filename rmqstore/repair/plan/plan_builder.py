@@ -42,19 +42,37 @@ from rmqstore.texts import Text, many
 from rmqstore.texts import first_few as first_few
 
 
-@contextlib.contextmanager
-def opened(path: Path) -> Iterator[int]:
-    """Open a file for reading; yield its descriptor. Errors: OSError, also for a link."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+class EntryReader:
+    """How to read entries of directories; links in the last place of a path are not followed. Errors: OSError."""
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[int]:
+        """Open a file for reading; yield its descriptor. Errors: OSError, also for a link."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def status(self, path: Path) -> os.stat_result:
+        """Return lstat of an entry."""
+        return path.lstat()
+
+    def list(self, path: Path) -> list[str]:
+        """Return the names in a directory, in any order."""
+        return [entry.name for entry in path.iterdir()]
+
+    def target(self, path: Path) -> str:
+        """Return where a link leads."""
+        return str(path.readlink())
 
 
-def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
+AS_NAMED = EntryReader()
+
+
+def read_range(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED) -> Iterator[bytes]:
     """Yield the bytes `[at, at + length)` of a file, at most 1 MiB at a time; short if the file ends."""
-    with opened(path) as descriptor:
+    with entries.opened(path) as descriptor:
         while length > 0:
             chunk = os.pread(descriptor, min(CHUNK, length), at)
             if not chunk:
@@ -64,9 +82,9 @@ def read_range(path: Path, at: int, length: int) -> Iterator[bytes]:
             length -= len(chunk)
 
 
-def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
+def read_runs(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED) -> Iterator[bytes | int]:
     """Yield the same bytes as `read_range`, but a hole of the file as its length."""
-    with opened(path) as descriptor:
+    with entries.opened(path) as descriptor:
         stop = min(at + length, os.fstat(descriptor).st_size)
         while at < stop:
             start, end = next_data(descriptor, at, stop)
@@ -81,28 +99,28 @@ def read_runs(path: Path, at: int, length: int) -> Iterator[bytes | int]:
                 at += len(chunk)
 
 
-def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:") -> str:
+def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:", entries: EntryReader = AS_NAMED) -> str:
     """Hash `[at, at + length)` of a file: the `expect` of an Overwrite or a Truncate."""
     read = read_runs if like.startswith("runs:") else read_range
-    return fingerprint(read(path, at, length), like)
+    return fingerprint(read(path, at, length, entries), like)
 
 
-def fingerprint_entry(path: Path, like: str = "sha256:") -> str:
+def fingerprint_entry(path: Path, like: str = "sha256:", entries: EntryReader = AS_NAMED) -> str:
     """Hash what a Discard moves: a file's bytes, a link's target, or all names and hashes below a directory.
 
     Errors: FileNotFoundError; Refused for devices, pipes and sockets.
     """
-    status = path.lstat()
+    status = entries.status(path)
     if stat.S_ISREG(status.st_mode):
-        return fingerprint_range(path, 0, status.st_size, like)
+        return fingerprint_range(path, 0, status.st_size, like, entries)
     running = RunningFingerprint(like)
     if stat.S_ISLNK(status.st_mode):
-        running.update(b"link\0" + os.fsencode(path.readlink()))
+        running.update(b"link\0" + os.fsencode(entries.target(path)))
     elif stat.S_ISDIR(status.st_mode):
         running.update(b"directory\0")
-        for name in sorted(entry.name for entry in path.iterdir()):
-            kind = kind_of((path / name).lstat())
-            row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like)}\0"
+        for name in sorted(entries.list(path)):
+            kind = kind_of(entries.status(path / name))
+            row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like, entries)}\0"
             running.update(os.fsencode(row))
     else:
         raise Refused(Text("{path} is a special file", path=path), Text("move it away by hand"))

@@ -13,6 +13,7 @@ from rmqstore.repair.journal.batches import Meta, UndoLog, UndoLogWriter
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Literal
 from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.plan.plan_builder import AS_NAMED
 from rmqstore.repair.plan.steps import Create
 from tests.repair.trees import CountingDisk, build, discard, failing_at, full_plan, killed_at, look, overwrite, pattern
 
@@ -168,6 +169,7 @@ def test_resume_makes_a_file_whose_neighbour_it_has_discarded(store: Path) -> No
 
 def test_undo_log_ends_at_the_last_complete_batch(tmp_path: Path) -> None:
     disk = Disk()
+    disk.allow(tmp_path)
     path = tmp_path / "undo.log"
     descriptor = disk.open_new(path)
     writer = UndoLogWriter(disk, descriptor, 0)
@@ -178,7 +180,7 @@ def test_undo_log_ends_at_the_last_complete_batch(tmp_path: Path) -> None:
         writer.ready(batch)
     os.close(descriptor)
     whole = path.read_bytes()
-    log = UndoLog(path)
+    log = UndoLog(path, AS_NAMED)
     assert [batch.metas for batch in log.batches] == [
         {number: Meta(number, "sha256:00", mtime_ns=number)} for number in range(2)
     ]
@@ -187,7 +189,7 @@ def test_undo_log_ends_at_the_last_complete_batch(tmp_path: Path) -> None:
     first = log.batches[0].stop
     for size in range(0, len(whole), 7):
         path.write_bytes(whole[:size])
-        assert UndoLog(path).stop == (first if size >= first else 0)
+        assert UndoLog(path, AS_NAMED).stop == (first if size >= first else 0)
     for at in range(0, len(whole), 5):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x10]) + whole[at + 1 :])
-        assert UndoLog(path).stop == (first if at >= first else 0)
+        assert UndoLog(path, AS_NAMED).stop == (first if at >= first else 0)

@@ -68,25 +68,26 @@ def test_journal_on_another_file_system_keeps_the_quarantine_in_the_store(store:
 def test_link_at_the_top_to_another_file_system_gets_its_own_quarantine(store: Path, elsewhere: Path) -> None:
     move_log(store, elsewhere)
     before = look(elsewhere)
-    path = journal.apply(full_plan(store), disk=CountingDisk()).journal
+    path = journal.apply(full_plan(store), disk=CountingDisk(), roots=[elsewhere / "commitlog"]).journal
     assert path is not None
     assert (elsewhere / ".rmqstore" / path.name / "quarantine/000007-stray/deep/note.txt").exists()
     assert (path / "quarantine/000005-topics.json").exists()
-    journal.undo(path, disk=CountingDisk())
+    journal.undo(path, disk=CountingDisk(), roots=[elsewhere / "commitlog"])
     after = look(elsewhere)
     assert {**after, ".": before["."]} == before
 
 
 def test_prune_that_was_killed_anywhere_can_be_finished(store: Path, elsewhere: Path) -> None:
     move_log(store, elsewhere)
+    roots = [elsewhere / "commitlog"]
     index = 0
     while True:
-        path = journal.apply(plan_of(store, discard(store, "commitlog/stray"))).journal
+        path = journal.apply(plan_of(store, discard(store, "commitlog/stray")), roots=roots).journal
         assert path is not None
         (elsewhere / "commitlog/stray").mkdir()
-        killed = killed_at(index, lambda disk, path=path: journal.prune(path, disk=disk))  # type: ignore[misc]
+        killed = killed_at(index, lambda disk, path=path: journal.prune(path, disk=disk, roots=roots))  # type: ignore[misc]
         if path.exists():
-            journal.prune(path)
+            journal.prune(path, roots=roots)
         assert journal.list_journals(store) == [] and not (elsewhere / ".rmqstore").exists(), index
         if not killed:
             break
@@ -103,7 +104,7 @@ def test_further_data_path_is_changed_and_restored(store: Path, tmp_path: Path) 
     path = journal.apply(plan_of(store, *steps, roots=(str(root),)), disk=CountingDisk()).journal
     assert path is not None
     assert Path(name).read_bytes()[10:30] == bytes(20) and not (root / "stray").exists()
-    journal.undo(path, disk=CountingDisk())
+    journal.undo(path, disk=CountingDisk(), roots=[root])
     assert look(root) == before
 
 
