@@ -36,6 +36,7 @@ READERS = {
     "cli/": "paths that the user names, outputs, settings, and the state of --resume",
     "errors.py": "how this program was installed",
     "files/broker_config.py": "broker.conf, which -c names",
+    "files/broker_settings.py": "a table of this package",
     "files/disk.py": "resolves links of paths",
     "files/files.py": "LocalFiles itself",
     "files/reading.py": "what LocalFiles is made of",

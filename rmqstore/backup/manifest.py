@@ -16,7 +16,8 @@ from typing import Any
 from rmqstore.backup.storage import check_key, is_name
 from rmqstore.brokers.rules import writer_of
 from rmqstore.errors import CouldNotCheck, Refused, UsageError
-from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_settings import STORE_SETTINGS
 from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.store_queues import CONFIGURED_SIZES, SEPARATE, SEPARATE_KEY
@@ -465,7 +466,7 @@ def layout_of(store: Store) -> StoreLayout:
 
     Only settings about files and dispatch are taken, so that no address, path or credential gets into a repository.
     """
-    settings = {key: value for key, value in store.config.given.items() if key in DEFAULTS}
+    settings = {key: value for key, value in store.config.given.items() if key in STORE_SETTINGS}
     for kind in CONFIGURED_SIZES:
         if (size := store.known_queue_file_size(kind)) is not None:
             settings[kind.size_key] = str(size)

@@ -14,7 +14,8 @@ from rmqstore.brokers.dledger_nodes import mended_peers, peers_fault
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.errors import UsageError
-from rmqstore.files.broker_config import DEFAULTS, BrokerConfig
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_settings import STORE_SETTINGS
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import (
     ASSIGNING,
@@ -34,13 +35,9 @@ _OF_PARTS = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable", "
 """Settings that name a part of the store: without them, its damage would only be ignored."""
 _OF_SIZES = ("maxHashSlotNum", "maxIndexNum")
 _LEVELS = "messageDelayLevel"
-_DEFAULTS = {
-    **DEFAULTS,
-    "combineCQLoadingCQTypes": f"default;{ROCKSDB}",
-    ASSIGNING: "default",
-    PREFERRED: "default",
-}
-_CANDIDATES = tuple(dict.fromkeys((*_SHOWN, *_DEFAULTS, _PEERS)))
+_CANDIDATES = tuple(
+    dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), "combineCQLoadingCQTypes", ASSIGNING, PREFERRED, _PEERS))
+)
 """Settings that a store shows come first: they are at fault only if no other one is."""
 
 
@@ -128,7 +125,7 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
             if in_dledger_mode(store, config) and self_id and peers_fault(config.changed({_SELF_ID: self_id})):
                 yield key, mended_peers(config, self_id)
             continue
-        wanted = shown.get(key) or _DEFAULTS.get(key, "")
+        wanted = shown.get(key) or config.default(key)
         if key == _LEVELS:  # its levels are not known from the store: only blanks can be wrong
             wanted = " ".join(config.text(key).split())
         if (key in config.given or key in shown) and wanted and config.text(key).strip() != wanted:

@@ -1,23 +1,26 @@
-"""Read broker.conf: the settings for paths, file sizes and recovery, and keys that brokers silently ignore.
+"""The settings of a broker, read from its broker.conf as one release reads them.
 
-The file is in the format of Java's Properties; the defaults are those of RocketMQ 5.4.0. A key is ignored if it is not
-in the list of all keys that brokers read.
+`BrokerConfig.read` does what BrokerStartup does with `-c`: the file is a Java properties file in ISO-8859-1, each key
+has a setter in this release or is ignored, and a value that the setter refuses leaves the default. What the command
+line (`-n`) and the environment add is not known here. Settings that nobody gave have the defaults of the release.
 
-Source: MessageStoreConfig, BrokerConfig (RocketMQ 4.3 to 5.4.0); for the list, the setters of MessageStoreConfig,
-BrokerConfig, BrokerIdentity, NettyServerConfig, NettyClientConfig, ControllerConfig and AuthConfig in RocketMQ 4.3.0
-(MessageStoreConfig only), 4.9.7, 5.1.4, 5.4.0 and 5.5.1: MixAll#properties2Object calls a setter for each key and
-ignores all others.
+Source: BrokerStartup#createBrokerController, MixAll#properties2Object (RocketMQ 4.3.0 to 5.5.1)
 """
 
 from __future__ import annotations
 
+import difflib
 import errno
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from rmqstore.errors import BadBrokerConfig, NotReadable, about, reason
+from rmqstore.files.broker_settings import NEWEST, Release, Setting, known_keys, numbers, release, releases_with
 from rmqstore.files.files import LOCAL
-from rmqstore.formats.javatext import parse_java_properties
+from rmqstore.formats.javatext import PropertyLine, java_property_lines
 from rmqstore.texts import Text
 
 Number = int  # BrokerConfig has methods named int and bool
@@ -30,73 +33,196 @@ BATCH_FILE_SIZE = 13_800_000
 TIMER_LOG_FILE_SIZE = 104_857_600
 DLEDGER_INDEX_FILE_SIZE = 167_772_160
 
-DEFAULTS: Mapping[str, str] = {
-    "mappedFileSizeCommitLog": str(COMMITLOG_FILE_SIZE),
-    "mappedFileSizeConsumeQueue": str(CONSUME_QUEUE_FILE_SIZE),
-    "mappedFileSizeConsumeQueueExt": str(EXT_FILE_SIZE),
-    "mapperFileSizeBatchConsumeQueue": str(BATCH_FILE_SIZE),
-    "mappedFileSizeTimerLog": str(TIMER_LOG_FILE_SIZE),
-    "maxHashSlotNum": "5000000",
-    "maxIndexNum": "20000000",
-    "maxMessageSize": "4194304",
-    "messageDelayLevel": "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-    "flushDiskType": "ASYNC_FLUSH",
-    "brokerRole": "ASYNC_MASTER",
-    "storeType": "default",
-    "fileReservedTime": "72",
-    "deleteWhen": "04",
-    "diskMaxUsedSpaceRatio": "75",
-    "cleanFileForciblyEnable": "true",
-    "checkCRCOnRecover": "true",
-    "duplicationEnable": "false",
-    "enabledAppendPropCRC": "false",
-    "forceVerifyPropCRC": "false",
-    "messageIndexEnable": "true",
-    "messageIndexSafe": "false",
-    "commitLogRecoverMaxNum": "10",
-    "recheckReputOffsetFromCq": "false",
-    "enableConsumeQueueExt": "false",
-    "enableDLegerCommitLog": "false",
-    "enableLmq": "false",
-    "enableMultiDispatch": "false",
-    "enableControllerMode": "false",
-    "enableCompaction": "true",
-    "timerWheelEnable": "true",
-    "timerPrecisionMs": "1000",
-    "indexRocksDBEnable": "false",
-    "transRocksDBEnable": "false",
-    "transWriteOriginTransHalfEnable": "true",
-    "timerRocksDBEnable": "false",
-    "rocksdbCQDoubleWriteEnable": "false",
-    "combineCQMaxExtraSearchCommitLogFiles": "3",
-    "combineCQUseRocksdbForLmq": "false",
-    "rocksdbCQSelectiveDoubleWriteEnable": "false",
-    "useSeparateStorePathForRocksdbCQ": "false",
-    "iteratorWhenUseRocksdbConsumeQueue": "true",
-    "checkCommitLogOffsetOnRecover": "false",
-    "enableAcceleratedRecovery": "false",
-}
-
-_RENAMED_IN = (4, 5, 2)
-"""First version that reads the new spelling instead of the old one (javap of rocketmq-store 4.3.0 to 5.4.0)."""
-_OLD_SPELLING = {
+RENAMED = {
     "mapedFileSizeCommitLog": "mappedFileSizeCommitLog",
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
-_TEXT = frozenset({"deleteWhen"})
-"""Settings that may be lists although their defaults look like numbers."""
-
+"""Names of settings before 4.5.2, and since then."""
+_FILE_SIZES = frozenset(
+    {
+        "mappedFileSizeCommitLog",
+        "mappedFileSizeConsumeQueue",
+        "mappedFileSizeConsumeQueueExt",
+        "mapperFileSizeBatchConsumeQueue",
+        "mappedFileSizeTimerLog",
+    }
+)
+_BOM = "\xef\xbb\xbf"  # a UTF-8 byte order mark in ISO-8859-1: it is a part of the first key
 _MAX_FILE = 1 << 20
+
+
+class Unread(StrEnum):
+    """Why a line of a broker.conf does not have the effect that it seems to have."""
+
+    UNKNOWN = "unknown"  # no release reads the key
+    OTHER_RELEASE = "other-release"  # another release reads the key
+    REFUSED = "refused"  # the setter does not accept the value
+    OTHERWISE = "otherwise"  # the value is not what it looks like: "true " is false, "/store " ends with a blank
+    REPEATED = "repeated"  # a later line has the same key
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadLine:
+    """A line of a broker.conf that does not have the effect that it seems to have.
+
+    `effective`: the value that the setting has instead, if there is one. `write`: the line that would have the effect;
+    "" if nothing shows what is meant.
+    """
+
+    number: int
+    key: str
+    value: str
+    why: Unread
+    effective: str | None = None
+    write: str = ""
+    since: str = ""
+    until: str = ""
+
+    def words(self, version: str) -> str:
+        """Return in words what a broker of this version does with the line."""
+        if self.why is Unread.REPEATED:
+            return Text("a later line sets {key} again, and the last one counts", key=self.key)
+        if self.why is Unread.REFUSED:
+            shown, kept = shown_value(self.value), self.effective or ""
+            return Text("{key} does not accept {value}: it stays {kept}", key=self.key, value=shown, kept=kept)
+        if self.why is Unread.OTHERWISE:
+            shown, effective = shown_value(self.value), shown_value(self.effective or "")
+            return Text("{key}={value} counts as {effective}", key=self.key, value=shown, effective=effective)
+        if self.why is Unread.OTHER_RELEASE and self.until and numbers(self.until) <= numbers(version):
+            return Text("{key} is read only before {until}", key=self.key, until=self.until)
+        if self.why is Unread.OTHER_RELEASE:
+            return Text("{key} is read only from {since} on", key=self.key, since=self.since)
+        if self.key.startswith(_BOM):
+            return Text("a byte order mark (EF BB BF) is a part of the key, which is unknown")
+        return Text("{key} is unknown", key=self.key)
+
+
+def shown_value(value: str) -> str:
+    """Return a value for people: in quotes if it is empty or has blanks at an end."""
+    return value if value and value == value.strip() else f'"{value}"'
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfFile:
+    """The lines of a broker.conf. `broken`: the number of the first line on which Properties#load throws, or 0."""
+
+    lines: tuple[PropertyLine, ...]
+    broken: int = 0
+
+    @classmethod
+    def parse(cls, raw: bytes) -> BrokerConfFile:
+        """Parse the bytes of a file."""
+        lines = java_property_lines(raw.decode("latin-1"))
+        broken = next((line.number for line in lines if line.key is None), 0)
+        return cls(tuple(line for line in lines if line.key is not None), broken)
+
+    def last(self) -> dict[str, PropertyLine]:
+        """Return the line that counts for each key: the last one."""
+        return {line.key: line for line in self.lines if line.key is not None}
+
+    def read_by(self, of: Release) -> dict[str, str]:
+        """Return the settings that a release takes from the file, by the names that they have since 4.5.2."""
+        given: dict[str, str] = {}
+        for key, line in self.last().items():
+            setting = of.setting_of(key)
+            value = of.read(setting, line.value) if setting is not None else None
+            if value is not None:
+                given[RENAMED.get(key, key)] = value
+        return given
+
+    def unread_by(self, of: Release) -> Iterator[UnreadLine]:
+        """Yield the lines that do not have the effect for a release that they seem to have, in order."""
+        last = self.last()
+        for line in self.lines:
+            key = line.key or ""
+            setting = of.setting_of(key)
+            if last[key] is not line:
+                if last[key].value != line.value:
+                    yield UnreadLine(line.number, key, line.value, Unread.REPEATED)
+            elif setting is not None:
+                yield from _misread(line, setting, of)
+            else:
+                yield _unknown(line, of, last)
+
+
+def _misread(line: PropertyLine, setting: Setting, of: Release) -> Iterator[UnreadLine]:
+    key, text = setting.key, line.value
+    value, plain = of.read(setting, text), of.read(setting, text.strip())
+    write = f"{key}={text.strip()}" if plain is not None and text != text.strip() else ""
+    if value is None:
+        yield UnreadLine(line.number, key, text, Unread.REFUSED, setting.default or "", write)
+    elif value != plain or ("boolean" in setting.kinds and text.lower() not in ("true", "false")):
+        yield UnreadLine(line.number, key, text, Unread.OTHERWISE, value, write)
+
+
+def _unknown(line: PropertyLine, of: Release, others: Mapping[str, PropertyLine]) -> UnreadLine:
+    key, version = line.key or "", of.version
+    bare = key.removeprefix(_BOM)
+    if bare != key and not bare.startswith(("#", "!")):
+        write = f"{bare}={line.value}" if of.setting_of(bare) is not None else ""
+        return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
+    found = releases_with(key)
+    near = nearest_key(key, of, without=others)
+    write = f"{near}={line.value.strip()}" if near else ""
+    if found is None:
+        return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
+    since, until = found
+    write = write if until is not None and numbers(until) <= numbers(version) else ""
+    return UnreadLine(line.number, key, line.value, Unread.OTHER_RELEASE, None, write, since, until or "")
+
+
+def nearest_key(key: str, of: Release, without: Iterable[str] = ()) -> str:
+    """Return the key that a release reads and that was probably meant; "" if none is similar."""
+    if key in RENAMED:
+        near = RENAMED[key]
+        return near if of.setting_of(near) is not None else ""
+    lower = {name.lower(): name for name in known_keys() if of.setting_of(name) is not None and name not in without}
+    close = difflib.get_close_matches(key.lower(), lower, 1, 0.75)
+    return lower[close[0]] if close else ""
+
+
+class _Recording(dict[str, str]):
+    """Settings that note the keys that they are asked for."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        super().__init__(given)
+        self.asked: set[str] = set()
+
+    def __getitem__(self, key: str) -> str:
+        self.asked.add(key)
+        return super().__getitem__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.asked.add(key)
+        return super().get(key, default)
+
+    def __contains__(self, key: object) -> bool:
+        self.asked.add(str(key))
+        return super().__contains__(key)
 
 
 class BrokerConfig:
     """The settings of a broker: those in `given`, from a file or the caller, and defaults for all others.
 
-    `named_role`: the broker's role if the caller knows it; "" takes it from the settings.
+    `named_role`: the broker's role if the caller knows it; "" takes it from the settings. `file`: the lines of the
+    broker.conf that `given` was read from, as `version` reads them, with `own` settings of the caller.
     """
 
-    def __init__(self, given: Mapping[str, str] | None = None, source: str = "", named_role: str = "") -> None:
-        self.given = dict(given or {})
+    def __init__(
+        self,
+        given: Mapping[str, str] | None = None,
+        source: str = "",
+        named_role: str = "",
+        *,
+        file: BrokerConfFile | None = None,
+        version: str = NEWEST,
+        complete: bool = False,
+    ) -> None:
+        self.own = dict(given or {})
+        self.complete = complete
+        self.file = file
+        self.version = version
+        self.given = {**(file.read_by(release(version)) if file is not None else {}), **self.own}
         self.source = source
         self.named_role = named_role
 
@@ -104,8 +230,7 @@ class BrokerConfig:
     def read(cls, path: Path, version: str = "") -> BrokerConfig:
         """Read a broker.conf as a broker of `version` does (default: the newest).
 
-        Brokers up to 4.5.1 read `mapedFileSize…` and ignore `mappedFileSize…`; later ones do the opposite.
-        Errors: NotReadable; BadBrokerConfig for a binary or oversized file, and for an invalid value.
+        Errors: NotReadable; BadBrokerConfig for a binary or oversized file.
         """
         try:
             raw = LOCAL.read_small(path, _MAX_FILE)
@@ -117,38 +242,55 @@ class BrokerConfig:
             raise NotReadable(about(path, e)) from None
         if b"\0" in raw:
             raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
-        text = raw.decode("utf-8", "replace")
-        given = parse_java_properties(text)[0]
-        if version and tuple(int(part) for part in version.split(".")) < _RENAMED_IN:
-            given = {k: v for k, v in given.items() if k not in _OLD_SPELLING.values()}
-            given = {_OLD_SPELLING.get(k, k): v for k, v in given.items()}
-        config = cls(given, str(path))
-        for key, default in DEFAULTS.items():
-            if key in config.given and default.isdigit() and key not in _TEXT:
-                config._check_int(key)
-        return config
+        return cls(source=str(path), file=BrokerConfFile.parse(raw), version=version or NEWEST)
 
-    def _check_int(self, key: str) -> None:
-        """Check the range of an integer setting.
+    def read_by(self, version: str) -> BrokerConfig:
+        """Return the same configuration as a broker of another version reads it."""
+        if version == self.version:
+            return self
+        return BrokerConfig(self.own, self.source, self.named_role, file=self.file, version=version)
 
-        Errors: BadBrokerConfig for a number outside Java's int, and for a file size that is not positive.
+    def filled(self) -> BrokerConfig:
+        """Return the settings of the broker that gets this very file: what it does not set has its default.
+
+        Without a file, nothing is known about the broker, and the same configuration is returned. A store that is read
+        with them is read as this broker reads it; a file size of 0 or less fits no file, as 1 does.
         """
-        value = self.int(key)
-        if not -(1 << 31) <= value < 1 << 31:
-            raise BadBrokerConfig(
-                Text(
-                    "{source}: {key}={value} is out of range for a 32-bit int", source=self.source, key=key, value=value
-                )
-            )
-        if "FileSize" in key and value <= 0:
-            raise BadBrokerConfig(
-                Text("{source}: {key}={value} is not a file size", source=self.source, key=key, value=value)
-            )
+        if self.file is None or self.complete:
+            return self
+        given = {**release(self.version).defaults, **self.given}
+        for old, new in RENAMED.items():
+            if old in given:
+                given.setdefault(new, given.pop(old))
+        for key in _FILE_SIZES & given.keys():
+            given[key] = str(max(int(given[key]), 1))
+        return BrokerConfig(given, self.source, self.named_role, version=self.version, complete=True)
+
+    def recording(self) -> BrokerConfig:
+        """Return the same configuration, which notes the settings that it is asked for (`answers_as`)."""
+        same = BrokerConfig(None, self.source, self.named_role, version=self.version, complete=self.complete)
+        same.given = _Recording(self.given)
+        return same
+
+    def answers_as(self, other: BrokerConfig) -> bool:
+        """Return whether another configuration has the same values for all settings that this one was asked for."""
+        asked = self.given.asked if isinstance(self.given, _Recording) else self.given.keys() | other.given.keys()
+        return all(dict.get(self.given, key) == other.given.get(key) for key in asked)
+
+    @property
+    def unread(self) -> list[UnreadLine]:
+        """The lines of the file that do not have the effect that they seem to have; [] without a file."""
+        return list(self.file.unread_by(release(self.version))) if self.file is not None else []
 
     def text(self, key: str) -> str:
-        """Return a setting as text; empty if it is not given and has no default."""
+        """Return a setting as text; empty if it is not given and has no default, or one that the machine decides."""
         value = self.given.get(key)
-        return DEFAULTS.get(key, "") if value is None else value
+        return self.default(key) if value is None else value
+
+    def default(self, key: str) -> str:
+        """Return the default of a setting in this version; a version that lacks it has the default of the newest."""
+        setting = release(self.version).setting_of(key) or release(NEWEST).setting_of(key)
+        return "" if setting is None or setting.machine else setting.default or ""
 
     def int(self, key: str) -> Number:
         """Return a setting as a number. Errors: BadBrokerConfig if its value is not a number."""
@@ -162,11 +304,16 @@ class BrokerConfig:
 
     def bool(self, key: str) -> Truth:
         """Return a setting as Boolean.parseBoolean reads it."""
-        return self.text(key).strip().lower() == "true"
+        return self.text(key).lower() == "true"
 
     def paths(self, key: str) -> list[Path]:
-        """Return the paths of a setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty if it is not given."""
+        """Return the paths of a setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty if it is not given.
+
+        The blanks around a path count for a broker only (`filled`): a store is read without them.
+        """
         value = self.given.get(key, "")
+        if self.complete:
+            return [Path(p) for p in (value.strip().split(",") if "," in value else [value]) if p]
         return [Path(p.strip()) for p in value.split(",") if p.strip()]
 
     @property
@@ -177,19 +324,21 @@ class BrokerConfig:
 
     def changed(self, settings: Mapping[str, str]) -> BrokerConfig:
         """Return the same configuration with `settings` added or replaced."""
-        return BrokerConfig({**self.given, **settings}, self.source, self.named_role)
+        own = {**self.own, **settings}
+        return BrokerConfig(own, self.source, self.named_role, file=self.file, version=self.version)
 
     def in_role(self, role: str) -> BrokerConfig:
         """Return the same configuration of a broker in this role; "" leaves it to the settings."""
-        return BrokerConfig(self.given, self.source, role)
+        return BrokerConfig(self.own, self.source, role, file=self.file, version=self.version)
 
     def file_sizes(self) -> dict[str, str]:
         """Return the given settings that are sizes of store files."""
         return {k: v for k, v in self.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
 
     def given_int(self, key: str) -> Number | None:
-        """Return a setting as a number, without default: None if it is not given."""
-        return self.int(key) if key in self.given else None
+        """Return a setting as a number, without default: None if it is not given, or no size that a file can have."""
+        size = self.int(key) if key in self.given else None
+        return None if size is not None and size <= 0 and key in _FILE_SIZES else size
 
     @property
     def role(self) -> str:
@@ -206,145 +355,3 @@ class BrokerConfig:
         if "brokerRole" in self.given or "brokerId" in self.given:
             return "master"
         return "unknown"
-
-
-_KEYS_TEXT = """
-accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable accountStatsPrintZeroValues
-ackMessageThreadPoolNums ackThreadPoolQueueCapacity aclCacheExpiredSecond aclCacheMaxNum aclCacheRefreshSecond
-aclEnable adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity allAckInSyncStateSet
-allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync appendTopicForTimerDeleteKey asyncLearner
-asyncSendEnable authConfigPath authenticationEnabled authenticationMetadataProvider authenticationProvider
-authenticationStrategy authenticationWhitelist authorizationEnabled authorizationMetadataProvider
-authorizationProvider authorizationStrategy authorizationWhitelist autoCreateSubscriptionGroup autoCreateTopicEnable
-autoDeleteUnusedStats autoMessageVersionOnTopicLen batchDeleteSubscriptionGroupMaxRate batchDeleteTopicMaxRate
-batchDispatchRequestThreadPoolNums bindAddress bitMapLengthConsumeQueueExt
-bottomMostCompressionTypeForConsumeQueueStore broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
-brokerClusterName brokerConfigPath brokerElectionPriority brokerFastFailureEnable brokerHeartbeatInterval brokerIP1
-brokerIP2 brokerId brokerName brokerNotActiveTimeoutMillis brokerPermission brokerRole brokerTopicEnable
-cgColdReadThreshold channelExpiredTimeout channelNotActiveInterval checkCRCOnRecover checkCommitLogOffsetOnRecover
-checkSyncStateSetPeriod cleanFileForciblyEnable cleanOfflineBrokerInterval cleanResourceInterval
-cleanRocksDBDirtyCQIntervalMin cleanSwapedMapInterval clearRetryTopicWhenDeleteTopic clientAsyncSemaphoreValue
-clientCallbackExecutorThreads clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientManageThreadPoolNums
-clientManagerThreadPoolQueueCapacity clientOnewaySemaphoreValue clientPooledByteBufAllocatorEnable
-clientSocketRcvBufSize clientSocketSndBufSize clientWorkerThreads clusterName clusterTopicEnable coldCtrStrategyEnable
-coldDataFlowControlEnable coldDataScanEnable combineAssignOffsetCQType combineCQEnableCheckSelf
-combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles combineCQPreferCQType combineCQUseRocksdbForLmq
-commercialBaseCount commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount commercialTransCount
-commitCommitLogLeastPages commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-commitLogRecoverMaxNum commitLogSwapMapInterval commitLogSwapMapReserveFileNum compactionCqMappedFileSize
-compactionMappedFileSize compactionScheduleInternal compactionThreadNum compatibleWithOldNameSrv compressedRegister
-configBlackList configManagerVersion configName configStorePath connectTimeoutMillis consumerFallbehindThreshold
-consumerManageThreadPoolNums consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep controllerAddr
-controllerDLegerGroup controllerDLegerPeers controllerDLegerSelfId controllerHeartBeatTimeoutMills
-controllerRequestThreadPoolQueueCapacity controllerStorePath controllerThreadPoolNums controllerType
-correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval correctMinOffsetMadviseEnable dLegerGroup
-dLegerPeers dLegerSelfId dataReadAheadEnable debugLockEnable defaultMessageRequestMode defaultPopShareQueueNum
-defaultQueryMaxNum defaultTopicQueueNums delayOffsetUpdateVersionStep deleteCommitLogFilesInterval
-deleteConsumeQueueFilesInterval deleteFileBatchMax deleteWhen destroyMapedFileIntervalForcibly disableCallbackExecutor
-disableConsumeIfConsumerReadSlowly disableNettyWorkerGroup disappearTimeAfterStart diskFallRecorded
-diskMaxUsedSpaceRatio diskSpaceCleanForciblyRatio diskSpaceWarningLevelRatio dispatchCqCacheNum dispatchCqThreads
-dispatchFromSenderThread duplicationEnable electMasterMaxRetryCount enableAcceleratedRecovery enableAsyncReput
-enableAutoInSyncReplicas enableBatchPush enableBroadcastOffsetStore enableBuildConsumeQueueConcurrently
-enableCalcFilterBitMap enableCleanExpiredOffset enableCompaction enableConnectionMetrics enableConsumeQueueExt
-enableControllerMode enableCreateSysGroup enableDLegerCommitLog enableDetailStat enableElectUncleanMaster
-enableFastChannelEventProcess enableLagAndDlqMetrics enableLitePopLog enableLmq enableLmqQuota enableLmqStats
-enableLogConsumeQueueRepeatedlyBuildWhenRecover enableMessageStoreMetrics enableMixedMessageType enableMultiDispatch
-enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
-enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePopMetrics enablePropertyFilter
-enableReconnectForGoAway enableRegisterProducer enableRemoteEscape enableRemotingMetrics enableRequestMetrics
-enableRetryTopicV2 enableRocksDBLog enableRunningFlagsInFlush enableScheduleAsyncDeliver enableScheduleMessageStats
-enableShutdownGracefully enableSingleTopicRegister enableSkipLongAwaitingAck enableSlaveActingMaster
-enableSplitMetadata enableSplitRegistration enableStatsMetrics enableTransactionMetrics enabledAppendPropCRC
-endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation expectConsumerNumUseFilter
-fastFailIfNoBufferInStorePool fetchControllerAddrByDnsLookup fetchNameSrvAddrByDnsLookup
-fetchNamesrvAddrByAddressServer fetchNamesrvAddrInterval fileReservedTime filterDataCleanTimeSpan filterServerNums
-filterSupportRetry flushCommitLogLeastPages flushCommitLogThoroughInterval flushCommitLogTimed
-flushConsumeQueueLeastPages flushConsumeQueueThoroughInterval flushConsumerOffsetHistoryInterval
-flushConsumerOffsetInterval flushDelayOffsetInterval flushDiskType flushIntervalCommitLog flushIntervalConsumeQueue
-flushLeastPagesWhenWarmMapedFile forceRegister forceVerifyPropCRC forwardTimeout globalColdReadThreshold
-haFlowControlEnable haHousekeepingInterval haListenPort haMasterAddress haMaxGapNotInSync haMaxTimeSlaveNotCatchup
-haSendHeartbeatInterval haSlaveFallbehindMax haTransferBatchSize heartbeatThreadPoolNums
-heartbeatThreadPoolQueueCapacity highSpeedMode inBrokerContainer inSyncReplicas indexFileReadEnable
-indexFileWriteEnable indexRocksDBEnable initAuthenticationUser initPopOffsetByCheckMsgInMem
-innerClientAuthenticationCredentials isolateLogEnable iteratorWhenUseRocksdbConsumeQueue jraftConfig listenPort
-liteEventCapacityCacheTtlMs liteEventCheckInterval liteEventFullDispatchDelayTime
-liteEventFullDispatchDelayTimeForWildcardGroup liteLagCountMetricsEnable liteLagLatencyCollectEnable
-liteLagLatencyMetricsEnable liteLagLatencyTopK litePullMessageEnable litePullMessageThreadPoolNums
-litePullThreadPoolQueueCapacity liteSubscriptionCheckInterval liteSubscriptionCheckTimeoutMills liteTtlCheckInterval
-loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums loadBalanceThreadPoolQueueCapacity
-lockInStrictMode logicQueueForceSwapMapInterval logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-logicalDiskSpaceCleanForciblyThreshold longPollingEnable mappedFileSize mappedFileSizeCommitLog
-mappedFileSizeConsumeQueue mappedFileSizeConsumeQueueExt mappedFileSizeTimerLog mappedFileSwapEnable
-mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum maxCheckMessageReuseBufferSize
-maxChecksumRange maxClientEventCount maxConsumeQueueScan maxDelayTime maxErrorRateOfBloomFilter maxFilterMessageSize
-maxHaTransferByteInSecond maxHashSlotNum maxIndexNum maxLiteSubscriptionCount maxLmqConsumeQueueNum
-maxMessageFilterNumForNotification maxMessageSize maxMsgsNumBatch maxOffsetMapSize maxPopPollingSize
-maxReconnectIntervalTimeSeconds maxRecoveryCommitlogFiles maxRocksDBIndexQueryDays maxSlaveResendLength
-maxStatsIdleTimeInMinutes maxTopicLength maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory memTableFlushInterval memTableFlushIntervalMs
-messageDelayLevel messageIndexEnable messageIndexSafe messageStorePlugIn metricGrpcExporterIntervalInMills
-metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExportBatchMaxConcurrent
-metricsExportBatchMaxDataPoints metricsExportBatchSplitEnabled metricsExportOtelMemoryMode metricsExporterType
-metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel metricsOtelCardinalityLimit
-metricsPromExporterHost metricsPromExporterPort migrateAuthFromV1Enabled minInSyncReplicas minLiteTTl
-msgTraceTopicName namesrvAddr notifyBrokerRoleChanged notifyConsumerIdsChangedEnable offsetCheckInSlave
-osPageCacheBusyTimeOutMills persistConsumerOffsetIncrementally popCkMaxBufferSize popCkOffsetMaxQueueSize
-popCkStayBufferTime popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
-popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability popFromRetryProbabilityForPriority
-popInflightMessageThreshold popLongPollingForceNotifyInterval popOrderLockTimerTickMs popOrderLockTimerTicksPerWheel
-popPollingMapExpireTimeSeconds popPollingMapSize popPollingSize popResponseReturnActualRetryTopic popReviveConcurrency
-popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead popReviveSkipIfGroupAbsent popRocksdbBlockCacheSize
-popRocksdbWriteBufferSize preferredLeaderId printChannelGroups printChannelGroupsMinNum priorityOrderAsc
-processReadEvent processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
-pullThreadPoolQueueCapacity putConsumeQueueDataByFileChannel putMessageFutureThreadPoolNums putMessageTimeout
-putMsgIndexHightWater putThreadPoolQueueCapacity queryMessageThreadPoolNums queryThreadPoolQueueCapacity
-readOnlyCommitLogStorePaths readUnCommitted realTimeNotifyConsumerChange realTimePersistRocksDBConfig
-recallMessageEnable recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums redeleteHangedFileInterval
-regionId registerBrokerTimeoutMills registerNameServerPeriod rejectPullConsumerEnable rejectTransactionMessage
-replicasPerDiskPartition replyThreadPoolQueueCapacity retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs
-reviveInterval reviveMaxSlow reviveQueueNum reviveScanTime rocketmqHome rocksdbCQDoubleWriteEnable
-rocksdbCQSelectiveDoubleWriteEnable rocksdbCompressionType rocksdbFlushWalFrequency rocksdbMaxSizeAmplificationPercent
-rocksdbWalFileRollingThreshold sampleCountThreshold sampleSteps scanAvailableNameSrv scanInactiveMasterInterval
-scanNotActiveBrokerInterval scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
-searchBcqByCacheEnable sendHeartbeatTimeoutMillis sendMessageThreadPoolNums sendThreadPoolQueueCapacity
-serverAsyncSemaphoreValue serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverLoadBalancerEnable
-serverNettyWorkerGroupEnable serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
-serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads sharedByteBufferNum
-shortPollingTimeMills shutdownWaitTimeSeconds skipPreOnline skipWhenCKRePutReachMaxTimes slaveReadEnable slaveTimeout
-socksProxyConfig spinLockCollisionRetreatOptimalDegree splitMetadataSize splitRegistrationSize
-startAcceptSendRequestTimeStamp statRocksDBCQIntervalSec statefulAuthenticationCacheExpiredSecond
-statefulAuthenticationCacheMaxNum statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
-storePathBrokerIdentity storePathCommitLog storePathDLedgerCommitLog storePathEpochFile storePathRootDir
-storeReplyMessageEnable storeType subscriptionExpiredTimeout syncBrokerMemberGroupPeriod syncBrokerMetadataPeriod
-syncControllerMetadataPeriod syncFlushTimeout syncFromLastFile syncMasterFlushOffsetWhenStartup
-timerColdDataCheckIntervalMs timerCongestNumEachSlot timerEnableCheckMetrics timerEnableRetryUntilSuccess
-timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold
-timerPrecisionMs timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimeWheelEnable
-timerRecallToTimelineEnable timerReputServiceCorePoolSize timerReputServiceMaxPoolSize timerReputServiceQueueCapacity
-timerRocksDBEnable timerRocksDBPrecisionMs timerRocksDBRollIntervalHours timerRocksDBRollMaxTps
-timerRocksDBRollRangeHours timerRocksDBStopScan timerRocksDBTimeExpiredMaxTps timerRollWindowSlot
-timerSkipUnknownError timerStopEnqueue timerWheelEnable timerWheelSnapshotFlush timerWheelSnapshotIntervalMs
-topicQueueLockNum totalReplicas traceOn traceTopicEnable transRocksDBEnable transWriteOriginTransHalfEnable
-transactionCheckInterval transactionCheckMax transactionCheckRocksdbCoreThreads transactionCheckRocksdbMaxThreads
-transactionCheckRocksdbQueueCapacity transactionMetricFlushInterval transactionOpBatchInterval transactionOpMsgMaxSize
-transactionTimeOut transferMsgByHeap transientStorePoolEnable transientStorePoolSize travelCqFileNumWhenGetMessage
-updateNameServerAddrPeriod useABSLock useEpollNativeSelector useMessageFilterForNotification usePIDColdCtrStrategy
-useReentrantLockWhenPutMessage useSeparateRetryQueue useSeparateStorePathForRocksdbCQ useServerSideResetOffset
-useSingleRocksDBForAllConfigs useStaticSubscription useTLS userCacheExpiredSecond userCacheMaxNum
-userCacheRefreshSecond validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
-waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
-waitTimeMillsInTransactionQueue wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable
-writeBufferHighWaterMark writeBufferLowWaterMark writeWithoutMmap
-"""
-KNOWN = frozenset(_KEYS_TEXT.split())
-
-
-def unknown_keys(given: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield each key that no broker reads, with the most similar key that brokers read (empty if none is similar)."""
-    import difflib
-
-    lower = {key.lower(): key for key in KNOWN}
-    for key in given:
-        if key not in KNOWN:
-            near = difflib.get_close_matches(key.lower(), lower, 1, 0.75)
-            yield key, lower[near[0]] if near else ""

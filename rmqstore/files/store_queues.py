@@ -65,7 +65,7 @@ def has_database(files: Files, directory: Path) -> bool:
 
 def place_is_configured(config: BrokerConfig) -> bool:
     """Return whether broker.conf says in which directory the RocksDB of the consume queues is."""
-    return not config.given.keys().isdisjoint((SEPARATE_KEY, "storeType", DOUBLE_WRITE))
+    return any(key in config.given for key in (SEPARATE_KEY, "storeType", DOUBLE_WRITE))
 
 
 def is_current(files: Files, directory: Path) -> bool:

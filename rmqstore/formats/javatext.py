@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import sys
 from operator import mul
+from typing import NamedTuple
 
 from rmqstore.texts import Text
 
@@ -112,23 +113,34 @@ def _odd_backslashes(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def parse_java_properties(text: str) -> tuple[dict[str, str], list[str]]:
-    r"""Parse key-value lines like java.util.Properties#load; the second part lists faults on which it throws.
+class PropertyLine(NamedTuple):
+    r"""A key and its value, and the number of the line where the key begins; `key` None: a broken \u escape."""
 
-    The last line for a key wins. Lines with a broken \u escape are skipped and listed as faults.
+    number: int
+    key: str | None
+    value: str
+
+
+def java_property_lines(text: str) -> list[PropertyLine]:
+    """Parse key-value lines like java.util.Properties#load (JDK 17), in order, with all lines of a key.
+
+    `text` is decoded as ISO-8859-1. `load` throws at the first line without a key, and the lines before it count.
     """
-    values: dict[str, str] = {}
-    faults: list[str] = []
-    logical = ""
+    found: list[PropertyLine] = []
+    logical, first = "", 0
     lines = re.split(r"\r\n|\n|\r", text)
     for number, line in enumerate(lines, 1):
         line = line.lstrip(" \t\f")
-        if not logical and (not line or line[0] in "#!"):
-            continue
-        if _odd_backslashes(line) and number < len(lines):
+        if not logical:
+            first = number
+            if not line or line[0] in "#!":
+                continue
+        if _odd_backslashes(line):
             logical += line[:-1]
-            continue
-        logical += line
+            if number < len(lines):
+                continue
+        else:
+            logical += line
         at = 0
         while at < len(logical) and logical[at] not in "=: \t\f":
             at += 2 if logical[at] == "\\" else 1
@@ -137,8 +149,21 @@ def parse_java_properties(text: str) -> tuple[dict[str, str], list[str]]:
             rest = rest[1:].lstrip(" \t\f")
         logical = ""
         name, value = _unescape(key), _unescape(rest)
-        if name is None or value is None:
-            faults.append(Text("line {number}: broken \\u escape", number=number))
-        else:
-            values[name] = value
-    return values, faults
+        broken = name is None or value is None
+        found.append(PropertyLine(first, None if broken else name, value or ""))
+    return found
+
+
+def parse_java_properties(text: str) -> tuple[dict[str, str], list[str]]:
+    r"""Parse key-value lines like java.util.Properties#load; the second part lists faults on which it throws.
+
+    The last line for a key wins. Lines with a broken \u escape are skipped and listed as faults.
+    """
+    lines = java_property_lines(text)
+    faults: list[str] = [broken_escape(line.number) for line in lines if line.key is None]
+    return {line.key: line.value for line in lines if line.key is not None}, faults
+
+
+def broken_escape(number: int) -> str:
+    r"""Return the fault of a line with a broken \u escape in words."""
+    return Text("line {number}: broken \\u escape", number=number)

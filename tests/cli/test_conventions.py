@@ -209,10 +209,19 @@ def test_wrong_usage_is_an_object_too() -> None:
 
 def test_a_bad_broker_conf_is_exit_2(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=big\n")
+    conf.write_bytes(b"mappedFileSizeCommitLog=65536\n\0")
     result = run("info", str(unpack("5.4.0-clean")), "-c", str(conf))
     assert result.exit_code == 2
-    assert "mappedFileSizeCommitLog=big is not a number" in result.stderr
+    assert f"{conf} is not a broker.conf" in result.stderr
+
+
+def test_a_value_that_no_broker_reads_is_a_warning(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("\nmappedFileSizeCommitLog=big\n")
+    result = run("info", str(unpack("5.4.0-clean")), "-c", str(conf))
+    assert result.exit_code == 0
+    words = "line 2: mappedFileSizeCommitLog does not accept big: it stays 1073741824"
+    assert result.stderr == f"warning: {conf}, {words}\n"
 
 
 def test_output_is_written_whole_and_replaces_only_when_asked_to(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""broker.conf: values that a broker reads are read, and values that it cannot hold are errors."""
+"""broker.conf is read as the broker of a version reads it, and what has another effect than it seems is named."""
 
 from __future__ import annotations
 
@@ -6,34 +6,56 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import BadBrokerConfig
-from rmqstore.files.broker_config import DEFAULTS, KNOWN, BrokerConfig, unknown_keys
+from rmqstore.brokers import rules
+from rmqstore.files import broker_settings
+from rmqstore.files.broker_config import BrokerConfig, Unread
+from rmqstore.files.broker_settings import parse_double, release
 
 
-def read(folder: Path, text: str) -> BrokerConfig:
+def read(folder: Path, text: str | bytes, version: str = "") -> BrokerConfig:
     path = folder / "broker.conf"
-    path.write_text(text, "utf-8")
-    return BrokerConfig.read(path)
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return BrokerConfig.read(path, version)
+
+
+def lines(config: BrokerConfig) -> list[tuple[int, str, str, str]]:
+    return [(one.number, one.why.value, one.words(config.version), one.write) for one in config.unread]
 
 
 def test_delete_when_is_a_list_of_hours(tmp_path: Path) -> None:
     assert read(tmp_path, "deleteWhen=04;16\n").text("deleteWhen") == "04;16"
 
 
+@pytest.mark.parametrize("value", ["64M", "99999999999", "131072 ", "131072\\u00a0", "1_000", "", "0x20000"])
+def test_a_value_that_the_setter_refuses_leaves_the_default(value: str, tmp_path: Path) -> None:
+    config = read(tmp_path, f"mappedFileSizeCommitLog={value}\n")
+    assert "mappedFileSizeCommitLog" not in config.given
+    assert config.filled().int("mappedFileSizeCommitLog") == 1 << 30
+    (line,) = config.unread
+    assert (line.why, line.effective) == (Unread.REFUSED, "1073741824")
+    assert line.write == ("mappedFileSizeCommitLog=131072" if value.startswith("131072") else "")
+
+
+@pytest.mark.parametrize(("value", "size"), [("0", 1), ("-5", 1), ("+131072", 131072), ("0131072", 131072)])
+def test_a_size_of_0_or_less_fits_no_file(value: str, size: int, tmp_path: Path) -> None:
+    config = read(tmp_path, f"mappedFileSizeCommitLog={value}\n")
+    assert config.given_int("mappedFileSizeCommitLog") == (None if size == 1 else size)
+    assert config.filled().int("mappedFileSizeCommitLog") == size
+
+
 @pytest.mark.parametrize(
-    ("line", "said"),
-    [
-        ("mappedFileSizeCommitLog=64M", "=64M is not a number"),
-        ("mappedFileSizeCommitLog=99999999999", "=99999999999 is out of range for a 32-bit int"),
-        ("mappedFileSizeCommitLog=0", "=0 is not a file size"),
-        ("mappedFileSizeConsumeQueue=-6000000", "=-6000000 is not a file size"),
-        ("fileReservedTime=99999999999", "=99999999999 is out of range for a 32-bit int"),
-    ],
+    ("version", "read_value", "path"),
+    [("4.9.7", "false", "/x "), ("5.1.4", "false", "/x "), ("5.4.0", "false", "/x"), ("5.5.1", "false", "/x")],
 )
-def test_a_number_that_a_broker_cannot_hold_is_refused(line: str, said: str, tmp_path: Path) -> None:
-    with pytest.raises(BadBrokerConfig) as caught:
-        read(tmp_path, f"{line}\n")
-    assert caught.value.message.endswith(said)
+def test_a_blank_after_a_value_counts_as_in_java(version: str, read_value: str, path: str, tmp_path: Path) -> None:
+    config = read(tmp_path, "enableDLegerCommitLog=true \nstorePathRootDir=/x \n", version)
+    assert config.given["enableDLegerCommitLog"] == read_value
+    assert config.given["storePathRootDir"] == path
+    blank = (2, "otherwise", 'storePathRootDir="/x " counts as "/x "', "storePathRootDir=/x")
+    assert lines(config) == [
+        (1, "otherwise", 'enableDLegerCommitLog="true " counts as false', "enableDLegerCommitLog=true"),
+        *([blank] if path == "/x " else []),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,31 +65,107 @@ def test_a_number_that_a_broker_cannot_hold_is_refused(line: str, said: str, tmp
 def test_spelling_of_the_file_size_is_read_by_the_versions_that_know_it(
     version: str, size: int, tmp_path: Path
 ) -> None:
-    path = tmp_path / "broker.conf"
-    path.write_text("mapedFileSizeCommitLog=1000\nmappedFileSizeCommitLog=2000\n", "utf-8")
-    assert BrokerConfig.read(path, version).given_int("mappedFileSizeCommitLog") == size
+    config = read(tmp_path, "mapedFileSizeCommitLog=1000\nmappedFileSizeCommitLog=2000\n", version)
+    assert config.given == {"mappedFileSizeCommitLog": str(size)}
+    assert config.given_int("mappedFileSizeCommitLog") == size
 
 
 def test_old_spelling_alone_is_ignored_by_the_newest_version(tmp_path: Path) -> None:
-    assert read(tmp_path, "mapedFileSizeCommitLog=1000\n").given_int("mappedFileSizeCommitLog") is None
+    config = read(tmp_path, "mapedFileSizeCommitLog=1000\n")
+    assert config.given_int("mappedFileSizeCommitLog") is None
+    words = "mapedFileSizeCommitLog is read only before 4.5.2"
+    assert lines(config) == [(1, "other-release", words, "mappedFileSizeCommitLog=1000")]
 
 
-def test_unknown_keys_come_with_the_nearest_known_one() -> None:
-    given = [
-        "mappedFileSizeCommitlog",
-        "mapedFileSizeConsumeQueue",
-        "brokerRole",
-        "filereservedTime",
-        "x",
-        "dLegerGroup",
+def test_a_byte_order_mark_hides_the_first_key(tmp_path: Path) -> None:
+    config = read(tmp_path, b"\xef\xbb\xbfmappedFileSizeCommitLog=1000\nlistenPort=1\n")
+    assert config.given == {"listenPort": "1"}
+    (line,) = config.unread
+    assert (line.number, line.why, line.write) == (1, Unread.UNKNOWN, "mappedFileSizeCommitLog=1000")
+    assert line.words(config.version) == "a byte order mark (EF BB BF) is a part of the key, which is unknown"
+
+
+def test_a_byte_order_mark_before_a_comment_does_no_harm(tmp_path: Path) -> None:
+    assert read(tmp_path, b"\xef\xbb\xbf# broker\nlistenPort=1\n").given == {"listenPort": "1"}
+
+
+def test_unknown_keys_come_with_the_nearest_known_one(tmp_path: Path) -> None:
+    text = "mappedFileSizeCommitlog=1\nbrokerRole=SLAVE\nfilereservedTime=7\nx=1\ndLegerGroup=g\nbrokerRole=SLAVE\n"
+    assert lines(read(tmp_path, text)) == [
+        (1, "unknown", "mappedFileSizeCommitlog is unknown", "mappedFileSizeCommitLog=1"),
+        (3, "unknown", "filereservedTime is unknown", "fileReservedTime=7"),
+        (4, "unknown", "x is unknown", ""),
     ]
-    assert list(unknown_keys(given)) == [
-        ("mappedFileSizeCommitlog", "mappedFileSizeCommitLog"),
-        ("mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
-        ("filereservedTime", "fileReservedTime"),
-        ("x", ""),
+
+
+def test_a_key_of_a_newer_version_is_named_with_it(tmp_path: Path) -> None:
+    config = read(tmp_path, "timerWheelEnable=false\n", "4.9.7")
+    assert lines(config) == [(1, "other-release", "timerWheelEnable is read only from 5.0.0 on", "")]
+    assert config.read_by("5.4.0").given == {"timerWheelEnable": "false"}
+    assert config.read_by("5.4.0").unread == []
+
+
+def test_the_last_line_of_a_key_counts(tmp_path: Path) -> None:
+    config = read(tmp_path, "listenPort=1\nlistenPort : 2\n")
+    assert config.given == {"listenPort": "2"}
+    assert lines(config) == [(1, "repeated", "a later line sets listenPort again, and the last one counts", "")]
+
+
+def test_settings_of_the_tiered_store_are_known_and_their_values_checked(tmp_path: Path) -> None:
+    config = read(
+        tmp_path, "tieredStoreFilePath=/t\ntieredStorageLevel=FORCE\ntieredStoreGroupCommitSize=4M\n", "5.4.0"
+    )
+    assert config.given == {"tieredStoreFilePath": "/t", "tieredStorageLevel": "FORCE"}
+    assert [(one.key, one.why) for one in config.unread] == [("tieredStoreGroupCommitSize", Unread.REFUSED)]
+
+
+def test_names_of_an_enum_are_case_sensitive(tmp_path: Path) -> None:
+    config = read(tmp_path, "brokerRole=slave\nflushDiskType=SYNC_FLUSH\nmetricsExporterType=2\n")
+    assert config.given == {"flushDiskType": "SYNC_FLUSH", "metricsExporterType": "PROM"}
+    assert [(one.key, one.effective) for one in config.unread] == [("brokerRole", "ASYNC_MASTER")]
+
+
+def test_a_file_is_in_iso_8859_1(tmp_path: Path) -> None:
+    assert read(tmp_path, "brokerName=caf\u00e9\nbrokerClusterName=caf\\u00e9").given == {
+        "brokerName": "caf\u00c3\u00a9",
+        "brokerClusterName": "caf\u00e9",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (" 1.50 ", "1.5"),
+        ("1f", "1.0"),
+        (".5D", "0.5"),
+        ("5.", "5.0"),
+        ("1e400", "inf"),
+        ("-Infinity", "-inf"),
+        ("NaN", "nan"),
+        ("0x1.8p1", "3.0"),
+        ("0x1p9999", "inf"),
+        ("1_0", None),
+        ("inf", None),
+        ("nan", None),
+        ("0x1", None),
+        ("1e", None),
+        ("", None),
+    ],
+)
+def test_doubles_parse_as_in_java(text: str, value: str | None) -> None:
+    assert parse_double(text) == value
+
+
+def test_the_newest_version_is_that_of_the_rules() -> None:
+    assert broker_settings.NEWEST == rules.NEWEST
+
+
+def test_every_version_has_its_own_defaults() -> None:
+    assert [release(v).setting_of("storePathCommitLog").default for v in ("4.3.0", "4.9.7")] == [  # type: ignore[union-attr]
+        "{user.home}/store/commitlog",
+        None,
     ]
-
-
-def test_every_setting_with_a_default_is_a_known_key() -> None:
-    assert DEFAULTS.keys() <= KNOWN
+    assert release("5.1.4").setting_of("maxMessageSize").default == "4194304"  # type: ignore[union-attr]
+    assert release("4.9.6").without_jar == ("store",)
+    assert release("4.9.7").without_jar == ()
+    assert BrokerConfig().text("storePathRootDir") == ""

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from rmqstore.files.broker_config import DEFAULTS
+from rmqstore.files.broker_config import BrokerConfig
 from tests.command import run_json
 from tests.forecast.damages import checkpoint_has
 from tests.stores import copy_store, write_broker_conf
 
+LEVELS = BrokerConfig().text("messageDelayLevel")
 _BOTH = {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
 _PEERS = {"dLegerSelfId": "n1", "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"}
 AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
@@ -44,8 +45,8 @@ AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
     ),
     "delay levels": (
         "5.1.4-clean",
-        {"messageDelayLevel": DEFAULTS["messageDelayLevel"].replace(" 1h", "  1h")},
-        [f"messageDelayLevel={DEFAULTS['messageDelayLevel']}"],
+        {"messageDelayLevel": LEVELS.replace(" 1h", "  1h")},
+        [f"messageDelayLevel={LEVELS}"],
     ),
     "sound": ("5.4.0-dledger", {}, []),
     "harmless": ("5.4.0-clean", {"checkCRCOnRecover": "false", "fileReservedTime": "48"}, []),

@@ -228,11 +228,11 @@ def _gather(values: dict[str, Any], name: str, kind: type | str) -> None:
 
 
 def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:
-    """Read a broker.conf, if there is a path, and warn of keys that a broker of this version ignores.
+    """Read a broker.conf, if there is a path, as a broker of this version does, and warn of lines without effect.
 
     Errors: as `BrokerConfig.read`.
     """
-    from rmqstore.files.broker_config import BrokerConfig, unknown_keys
+    from rmqstore.files.broker_config import BrokerConfig
 
     if path is None:
         return BrokerConfig()
@@ -243,9 +243,10 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
         with contextlib.suppress(UsageError):  # the command itself refuses an unknown version
             exact = rules_for(version).version
     config = BrokerConfig.read(path, exact)
-    for key, near in unknown_keys(config.given):
-        hint = Text("; did you mean {near}?", near=near) if near else ""
-        out.note(Text("warning: {path}: unknown key {key}, ignored{hint}", path=path, key=key, hint=hint))
+    for line in config.unread:
+        hint = Text("; write {line}", line=line.write) if line.write else ""
+        words = Text("warning: {path}, line {number}: {what}{hint}")
+        out.note(words.format(path=path, number=line.number, what=line.words(config.version), hint=hint))
     return config
 
 
