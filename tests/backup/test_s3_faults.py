@@ -16,7 +16,7 @@ from rmqstore.backup import s3
 from rmqstore.errors import NoSpace
 from tests.backup.faulty_proxy import Fault, FaultyProxy, Rule
 from tests.backup.growing import GrowingStore, messages_in
-from tests.backup.s3_server import BUCKET, SECRET, s3_server
+from tests.backup.s3_server import BUCKET, SECRET, needs_gateway, s3_server
 from tests.command import run, run_json
 
 fs = pytest.importorskip("pyarrow.fs")
@@ -75,6 +75,8 @@ def every(step: int, *faults: Fault, seed: int = 1) -> Rule:
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("fault", [Fault.SLOW, Fault.CUT_ANSWER, Fault.BUSY, Fault.CUT, Fault.LOST])
 def test_requests_are_repeated(fault: Fault, repository: str, proxy: FaultyProxy, tmp_path: Path) -> None:
+    if fault is Fault.CUT_ANSWER:
+        needs_gateway()
     store = GrowingStore(tmp_path / "store")
     proxy.rule = every(6, fault)
     made = run_json("backup", str(store.root), repository, "--name", "a", exit_code=0)
@@ -120,6 +122,7 @@ def test_a_server_that_is_gone(
 
 def test_an_upload_that_the_client_takes_for_complete(repository: str, proxy: FaultyProxy, tmp_path: Path) -> None:
     """The client takes a cut answer to a part for a good one, and the server refuses to complete the object."""
+    needs_gateway()
     store = GrowingStore(tmp_path / "store")
     proxy.rule = lambda number, line: Fault.CUT_ANSWER if line.startswith("PUT") and "/log/" in line else None
     failed = run("backup", str(store.root), repository, "--name", "a")
