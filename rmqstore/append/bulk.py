@@ -165,7 +165,7 @@ class BulkDispatch:
     def _release_descriptors(self) -> None:
         """Close the descriptors of full files, or of all files if there are too many queues."""
         if self._dispatcher.too_many_open:
-            self._dispatcher.release_descriptors()
+            self._dispatcher.shared.release()
             return
         for queue in self._dispatcher.files():
             for file in queue.queue.files[-2::-1]:

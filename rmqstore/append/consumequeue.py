@@ -9,7 +9,7 @@ from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
 
-from rmqstore.append.mapped_files import WritableMappedFileQueue
+from rmqstore.append.mapped_files import SharedFiles, WritableMappedFileQueue
 from rmqstore.formats.consumequeue import BATCH_UNIT, PRE_BLANK, UNIT, is_batch_unit, is_pre_blank, is_unit, pre_blanks
 
 _PACK = UNIT.packer.pack
@@ -32,8 +32,8 @@ class ConsumeQueue:
     the position of its first unit that is not a pre-blank; both in bytes.
     """
 
-    def __init__(self, directory: Path, file_size: int) -> None:
-        self.queue = WritableMappedFileQueue([directory], file_size)
+    def __init__(self, directory: Path, file_size: int, shared: SharedFiles | None = None) -> None:
+        self.queue = WritableMappedFileQueue([directory], file_size, shared=shared)
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.end = 0
@@ -140,8 +140,8 @@ class ConsumeQueue:
 class BatchConsumeQueue:
     """One queue of a batch topic, with 46-byte units, whose file positions do not correspond to queue offsets."""
 
-    def __init__(self, directory: Path, file_size: int) -> None:
-        self.queue = WritableMappedFileQueue([directory], file_size)
+    def __init__(self, directory: Path, file_size: int, shared: SharedFiles | None = None) -> None:
+        self.queue = WritableMappedFileQueue([directory], file_size, shared=shared)
         self.max_physic_offset = -1
         self.max_queue_offset = 0
         self.end = 0

@@ -13,9 +13,11 @@ import mmap
 import os
 import shutil
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from typing import TypeVar
 
 from rmqstore.files.disk import explain as explain
 from rmqstore.files.disk import explained as explained
@@ -23,13 +25,38 @@ from rmqstore.files.disk import start_writing
 from rmqstore.files.disk import sync_directory as sync_directory
 from rmqstore.files.private import DIRECTORY_MODE, FILE_MODE
 
+T = TypeVar("T")
+SYNCS = 16  # number of files that are flushed at the same time
+_SUBMITTED = 1024
 _ANONYMOUS: int = getattr(os, "O_TMPFILE", 0)
 
 
-def make_directories(directory: Path) -> None:
+def sync_directories(directories: Iterable[Path]) -> None:
+    """fsync many directories at the same time: the file system commits them together. Errors: NotReadable, NoSpace."""
+
+    def sync(directory: Path) -> None:
+        with explained(directory):
+            sync_directory(directory)
+
+    at_the_same_time(sync, list(directories))
+
+
+def at_the_same_time(work: Callable[[T], object], items: Sequence[T]) -> None:
+    """Do something that waits for the disk for each item, in threads; raise the first error when all have ended."""
+    if len(items) < 2:
+        for item in items:
+            work(item)
+        return
+    with ThreadPoolExecutor(min(len(items), SYNCS), thread_name_prefix="sync") as pool:
+        for first in range(0, len(items), _SUBMITTED):
+            for done in [pool.submit(work, item) for item in items[first : first + _SUBMITTED]]:
+                done.result()
+
+
+def make_directories(directory: Path, unsynced: set[Path] | None = None) -> None:
     """Create a directory of a store and its missing parents, each like the one that it is in, and fsync their parents.
 
-    Errors: NotReadable, NoSpace.
+    With `unsynced`, the caller fsyncs these. Errors: NotReadable, NoSpace.
     """
     missing = []
     while not directory.is_dir():
@@ -44,7 +71,7 @@ def make_directories(directory: Path) -> None:
                     raise
                 continue
             take_rights(path, path.parent.stat(), 0o777)
-            sync_directory(path.parent)
+            _sync_or_note(path.parent, unsynced)
 
 
 def take_rights(entry: Path | int, like: os.stat_result, mask: int) -> None:
@@ -57,15 +84,22 @@ def take_rights(entry: Path | int, like: os.stat_result, mask: int) -> None:
     os.chmod(entry, stat.S_IMODE(like.st_mode) & mask)  # noqa: PTH101  # the entry may be a descriptor
 
 
-def create_file(path: Path, size: int, content: bytes = b"") -> int:
+def _sync_or_note(directory: Path, unsynced: set[Path] | None) -> None:
+    if unsynced is None:
+        sync_directory(directory)
+    else:
+        unsynced.add(directory)
+
+
+def create_file(path: Path, size: int, content: bytes = b"", unsynced: set[Path] | None = None) -> int:
     """Create a sparse file of full size that begins with `content`, and return its descriptor for reading and writing.
 
     If the file system supports it, a link makes the complete file appear at once, so that a broker never finds an empty
     file, or a consume queue file of zeros, whose first unit it would accept. Its mode is that of the directory,
-    which is fsynced. A failure leaves no file behind.
+    which is fsynced, or added to `unsynced` for the caller to do so. A failure leaves no file behind.
     Errors: OutputExists, NoSpace, NotReadable.
     """
-    make_directories(path.parent)
+    make_directories(path.parent, unsynced)
     descriptor = -1
     try:
         descriptor, named = _open_new(path)
@@ -75,7 +109,7 @@ def create_file(path: Path, size: int, content: bytes = b"") -> int:
             write_all(descriptor, content, 0)
             if not named:
                 _give_name(descriptor, path)
-            sync_directory(path.parent)
+            _sync_or_note(path.parent, unsynced)
         except OSError:
             if named:
                 path.unlink(missing_ok=True)

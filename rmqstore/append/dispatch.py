@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue
 from rmqstore.append.encoder import TopicName
 from rmqstore.append.index import IndexService
+from rmqstore.append.mapped_files import SharedFiles
 from rmqstore.formats import properties as props
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import java_text
@@ -138,6 +139,7 @@ class Dispatcher:
     in_order: bool = False
     queues: dict[QueueName, OpenQueue] = field(default_factory=dict)
     timestamp: int = 0
+    shared: SharedFiles = field(default_factory=SharedFiles)
 
     def queue(self, topic: str, queue_id: int) -> OpenQueue:
         """Return the state of a queue, and create it for a new queue."""
@@ -145,8 +147,6 @@ class Dispatcher:
         state = self.queues.get(key)
         if state is None:
             state = self.queues[key] = OpenQueue(topic, queue_id)
-            if len(self.queues) % OPEN_QUEUES == 0:
-                self.release_descriptors()
         return state
 
     def dispatch(
@@ -182,7 +182,9 @@ class Dispatcher:
     def simple(self, state: OpenQueue) -> ConsumeQueue:
         """Return the consume queue of a queue."""
         if state.simple is None:
-            state.simple = ConsumeQueue(self._directory(state), self.options.consume_queue_file_size)
+            directory, size = self._directory(state), self.options.consume_queue_file_size
+            state.simple = ConsumeQueue(directory, size, self.shared)
+        self.limit_descriptors()
         return state.simple
 
     def _to_queue(
@@ -220,7 +222,9 @@ class Dispatcher:
     def put_batch(self, state: OpenQueue, row: BatchRow) -> None:
         """Append the unit of a message or an inner batch to a BatchCQ. Errors: NoSpace."""
         if state.batch is None:
-            state.batch = BatchConsumeQueue(self._directory(state, batch=True), self.options.batch_file_size)
+            directory, size = self._directory(state, batch=True), self.options.batch_file_size
+            state.batch = BatchConsumeQueue(directory, size, self.shared)
+        self.limit_descriptors()
         state.batch.put(row.offset, row.size, row.tags_code, row.store_timestamp, row.base, row.count)
         if self.in_order:
             self._commit(state.batch)
@@ -237,10 +241,10 @@ class Dispatcher:
         """Whether there are too many queues to keep their descriptors open."""
         return len(self.queues) > OPEN_QUEUES
 
-    def release_descriptors(self) -> None:
-        """Commit, and close the descriptors of all queues until they are needed again. Errors: NoSpace."""
-        for files in self.files():
-            files.queue.release_descriptors()
+    def limit_descriptors(self) -> None:
+        """Commit and close the open files of all queues if they have become too many. Errors: NoSpace."""
+        if len(self.shared.opened) >= OPEN_QUEUES:
+            self.shared.release_opened()
 
     def _directory(self, state: OpenQueue, *, batch: bool = False) -> Path:
         return self.root / ("batchconsumequeue" if batch else "consumequeue") / state.topic / str(state.queue_id)

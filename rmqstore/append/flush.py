@@ -17,10 +17,10 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.append.commitlog import RecordLog
-from rmqstore.append.disk import create_file, explained, write_all
+from rmqstore.append.disk import at_the_same_time, create_file, explained, sync_directories, write_all
 from rmqstore.append.dispatch import OPEN_QUEUES, Dispatcher
 from rmqstore.append.dledger import DLedgerLog
-from rmqstore.append.mapped_files import PAGE, Clock, WritableMappedFileQueue, now_ms
+from rmqstore.append.mapped_files import PAGE, Clock, WritableMappedFile, WritableMappedFileQueue, now_ms
 from rmqstore.errors import RmqStoreError
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
 
@@ -50,11 +50,15 @@ class GroupCommit:
     """Group commit: one flush, in a thread, for all callers that wait for their offset.
 
     `guard` is the append lock: buffers are committed under it, and the fsync runs without it.
+    Without `in_order`, many files are flushed at the same time.
     Source: GroupCommitService
     """
 
-    def __init__(self, queues: Callable[[], list[WritableMappedFileQueue]], guard: threading.RLock) -> None:
+    def __init__(
+        self, queues: Callable[[], list[WritableMappedFileQueue]], guard: threading.RLock, *, in_order: bool = True
+    ) -> None:
         self._queues = queues
+        self._in_order = in_order
         self._guard = guard
         self._turn = threading.Condition()
         self._wanted = False
@@ -132,17 +136,24 @@ class GroupCommit:
                 if files:
                     work.append((queue, [(file, file.committed_position, file.store_timestamp) for file in files]))
         self.flushes += 1
-        for queue, committed in work:
-            for file, position, timestamp in committed:
-                if file.hold():
-                    try:
-                        file.sync(position)
-                    finally:
-                        file.release()
-                with self._guard:
-                    queue.flushed_where = max(queue.flushed_where, file.start + position)
-                    queue.committed_where = max(queue.committed_where, queue.flushed_where)
-                    queue.store_timestamp = timestamp or queue.store_timestamp
+        if self._in_order:
+            for queue, committed in work:
+                self._sync(queue, committed)
+        else:
+            at_the_same_time(lambda one: self._sync(*one), work)
+
+    def _sync(self, queue: WritableMappedFileQueue, committed: list[tuple[WritableMappedFile, int, int]]) -> None:
+        """Sync the files of a queue up to their committed positions. Errors: NoSpace and others."""
+        for file, position, timestamp in committed:
+            if file.hold():
+                try:
+                    file.sync(position)
+                finally:
+                    file.release()
+            with self._guard:
+                queue.flushed_where = max(queue.flushed_where, file.start + position)
+                queue.committed_where = max(queue.committed_where, queue.flushed_where)
+                queue.store_timestamp = timestamp or queue.store_timestamp
 
 
 class IntervalFlusher:
@@ -355,14 +366,23 @@ class StoreFlush:
                     index_timestamp = self.index_timestamp
         for first in range(0, len(due), OPEN_QUEUES):
             batch = due[first : first + OPEN_QUEUES]
-            GroupCommit(batch.copy, self._guard).flush()
+            GroupCommit(batch.copy, self._guard, in_order=False).flush()
             if self.dispatcher.too_many_open:
                 with self._guard:
                     for queue in batch:
                         queue.release_descriptors()
         if thorough:
+            self._sync_directories()
             checkpoint = self.checkpoint
             checkpoint.logics_msg_timestamp = max(checkpoint.logics_msg_timestamp, timestamp)
             checkpoint.physic_msg_timestamp = max(checkpoint.physic_msg_timestamp, log.store_timestamp)
             checkpoint.index_msg_timestamp = index_timestamp
             checkpoint.flush()
+
+    def _sync_directories(self) -> None:
+        """Flush the directories of new queues, before the checkpoint says that their units are on disk."""
+        unsynced = self.dispatcher.shared.unsynced
+        with self._guard:
+            directories = list(unsynced)
+            unsynced.clear()
+        sync_directories(directories)

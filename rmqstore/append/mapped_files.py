@@ -11,6 +11,7 @@ import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.append.disk import create_file, explain, explained, read_all, sync_directory, write_all
@@ -88,6 +89,30 @@ class ReferenceResource:
         """Free resources; the last release calls this."""
 
 
+@dataclass(slots=True, eq=False)
+class SharedFiles:
+    """What the files of many queues share, so that work and descriptors depend on the files in use, not on all.
+
+    `unsynced`: directories of new files, which are not on disk yet. `opened`: files with an open descriptor.
+    `buffered`: files with bytes that are not committed.
+    """
+
+    unsynced: set[Path] = field(default_factory=set)
+    opened: set[WritableMappedFile] = field(default_factory=set)
+    buffered: set[WritableMappedFile] = field(default_factory=set)
+
+    def release_opened(self) -> None:
+        """Commit the files with an open descriptor, and close it until it is needed again. Errors: NoSpace."""
+        for file in list(self.opened):
+            file.release_descriptor()
+
+    def release(self) -> None:
+        """Commit all buffers, and close all descriptors. Errors: NoSpace."""
+        for file in list(self.buffered):
+            file.release_descriptor()
+        self.release_opened()
+
+
 class WritableMappedFile(ReferenceResource):
     """A file of a queue, open for appending.
 
@@ -96,8 +121,19 @@ class WritableMappedFile(ReferenceResource):
     last message appended.
     """
 
-    def __init__(self, path: Path, start: int, file_size: int, descriptor: int, clock: Clock = now_ms) -> None:
+    def __init__(
+        self,
+        path: Path,
+        start: int,
+        file_size: int,
+        descriptor: int,
+        clock: Clock = now_ms,
+        shared: SharedFiles | None = None,
+    ) -> None:
         super().__init__(clock)
+        self._shared = shared
+        if shared is not None:
+            shared.opened.add(self)
         self.path = path
         self.start = start
         self.file_size = file_size
@@ -111,26 +147,35 @@ class WritableMappedFile(ReferenceResource):
 
     @classmethod
     def create(
-        cls, directory: Path, start: int, file_size: int, clock: Clock = now_ms, content: bytes = b""
+        cls,
+        directory: Path,
+        start: int,
+        file_size: int,
+        clock: Clock = now_ms,
+        content: bytes = b"",
+        shared: SharedFiles | None = None,
     ) -> WritableMappedFile:
         """Create a sparse file of full size, named by its offset, that begins with `content`.
 
-        Errors: OutputExists, NoSpace, NotReadable.
+        Its directory is fsynced, or is one of `shared.unsynced`. Errors: OutputExists, NoSpace, NotReadable.
         """
         path = directory / offset_to_file_name(start)
-        file = cls(path, start, file_size, create_file(path, file_size, content), clock)
+        unsynced = None if shared is None else shared.unsynced
+        file = cls(path, start, file_size, create_file(path, file_size, content, unsynced), clock, shared)
         file.wrote_position = file.committed_position = len(content)
         return file
 
     @classmethod
-    def open(cls, path: Path, start: int, file_size: int, clock: Clock = now_ms) -> WritableMappedFile:
+    def open(
+        cls, path: Path, start: int, file_size: int, clock: Clock = now_ms, shared: SharedFiles | None = None
+    ) -> WritableMappedFile:
         """Open an existing file; it counts as full until its positions are set, as after MappedFileQueue#load.
 
         Errors: NotReadable.
         """
         with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = cls(path, start, file_size, descriptor, clock)
+        file = cls(path, start, file_size, descriptor, clock, shared)
         file.set_positions(file_size)
         return file
 
@@ -141,6 +186,8 @@ class WritableMappedFile(ReferenceResource):
                 raise NotReadable(Text("{path} is closed", path=self.path))
             with explained(self.path):
                 self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            if self._shared is not None:
+                self._shared.opened.add(self)
         return self._descriptor
 
     def release_descriptor(self) -> None:
@@ -150,9 +197,15 @@ class WritableMappedFile(ReferenceResource):
         """
         self.commit(0)
         with self._guard:
-            if self._count == 1 and self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            if self._count == 1:
+                self._close_descriptor()
+
+    def _close_descriptor(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        if self._shared is not None:
+            self._shared.opened.discard(self)
 
     @property
     def released(self) -> bool:
@@ -188,7 +241,12 @@ class WritableMappedFile(ReferenceResource):
     def set_positions(self, position: int) -> None:
         """Set all three positions and drop the buffer, after recovery has found the end of the data."""
         self._buffer.clear()
+        self._forget_buffer()
         self.wrote_position = self.committed_position = self.flushed_position = position
+
+    def _forget_buffer(self) -> None:
+        if self._shared is not None:
+            self._shared.buffered.discard(self)
 
     # --- appending -----------------------------------------------------------------------------------------------
 
@@ -207,6 +265,8 @@ class WritableMappedFile(ReferenceResource):
             start_writing(self._open(), self.wrote_position, len(data))
             self.wrote_position = self.committed_position = wrote
             return True
+        if not self._buffer and self._shared is not None:
+            self._shared.buffered.add(self)
         self._buffer += data
         self.wrote_position = wrote
         if len(self._buffer) >= COMMIT_AT:
@@ -258,6 +318,7 @@ class WritableMappedFile(ReferenceResource):
             self._pwrite(self._buffer, self.committed_position)
             self.committed_position = self.wrote_position
             self._buffer = bytearray()
+            self._forget_buffer()
         return self.committed_position
 
     def able_to_flush(self, least_pages: int) -> bool:
@@ -326,10 +387,9 @@ class WritableMappedFile(ReferenceResource):
     # --- close and delete ------------------------------------------------------------------------------------------
 
     def clean_up(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._close_descriptor()
         self._buffer = bytearray()
+        self._forget_buffer()
 
     def close(self) -> None:
         """Commit and close the file.
@@ -373,7 +433,8 @@ class WritableMappedFileQueue:
     """Files of one size as one address space that grows at its end.
 
     `directories` receive new files (several for multi-path), `read_only` contain only old ones. `flushed_where` and
-    `committed_where` are global offsets; `store_timestamp` (ms) is that of the last flushed message.
+    `committed_where` are global offsets; `store_timestamp` (ms) is that of the last flushed message. Directories of new
+    files are fsynced, except with `shared`, whose owner does so for many queues at once.
     """
 
     def __init__(
@@ -385,7 +446,9 @@ class WritableMappedFileQueue:
         clock: Clock = now_ms,
         sleep: Callable[[float], None] = time.sleep,
         warm: bool = False,
+        shared: SharedFiles | None = None,
     ) -> None:
+        self._shared = shared
         self.directories = tuple(directories)
         self.read_only = tuple(read_only)
         self.file_size = file_size
@@ -411,7 +474,9 @@ class WritableMappedFileQueue:
             raise Refused(loaded.obstacle.reason_text(), Text("run `rmqstore verify`, then `rmqstore recover`"))
         for path in loaded.deleted:
             path.unlink(missing_ok=True)
-        self.files = [WritableMappedFile.open(f.path, f.start, self.file_size, self._clock) for f in loaded.files]
+        self.files = [
+            WritableMappedFile.open(f.path, f.start, self.file_size, self._clock, self._shared) for f in loaded.files
+        ]
         for opened in self.files[:-1]:
             opened.release_descriptor()
 
@@ -453,7 +518,8 @@ class WritableMappedFileQueue:
         if self.files:
             self.files[-1].commit(0)
         start = self.files[-1].stop if self.files else start_offset - start_offset % self.file_size
-        file = WritableMappedFile.create(self._directory(start), start, self.file_size, self._clock, content)
+        place = self._directory(start)
+        file = WritableMappedFile.create(place, start, self.file_size, self._clock, content, self._shared)
         if self._warm:
             file.warm()
         if not self.files:

@@ -18,11 +18,13 @@ import numpy as np
 from rmqstore.append.bulk import BulkDispatch, DispatchChunk, Known
 from rmqstore.append.commitlog import CommitLog
 from rmqstore.append.disk import (
+    at_the_same_time,
     create_file,
     explain,
     explained,
     make_directories,
     replace_file,
+    sync_directories,
     sync_directory,
     write_all,
 )
@@ -287,17 +289,16 @@ class Readdressing:
         """
         self._queues.settle()
         self._queues.close()
-        for queue in self._files():
-            queue.flush()
-            queue.close()
+        self._log.queue.flush()
+        self._log.queue.close()
+        at_the_same_time(_flush_and_close, [files.queue for files in self._dispatcher.files()])
         index = self._dispatcher.index
         index.flush()
         index.close()
         index_time = self._index_time
         values = StoreCheckpoint(self.last_time, self.last_time, index_time, 0, self.last_offset)
         replace_file(self.root / "checkpoint", values.build())
-        for folder, _, _ in os.walk(self.root):
-            sync_directory(Path(folder))
+        sync_directories(Path(folder) for folder, _, _ in os.walk(self.root))
 
     def _files(self) -> Iterator[WritableMappedFileQueue]:
         yield self._log.queue
@@ -309,6 +310,11 @@ class Readdressing:
         for queue in self._files():
             queue.abandon()
         self._dispatcher.index.close()
+
+
+def _flush_and_close(queue: WritableMappedFileQueue) -> None:
+    queue.flush()
+    queue.close()
 
 
 _UNIT = timer.LOG_UNIT

@@ -83,6 +83,7 @@ def recover(
         if consume_queue.max_physic_offset >= end or end == 0:
             consume_queue.truncate(end)
             truncated = True
+        dispatcher.limit_descriptors()
     if truncated:
         known = _DispatchedMessages(dispatcher, topics, deleted_before)
         missing = known.first_missing(walk)
@@ -287,12 +288,14 @@ def _load_queues(root: Path, dispatcher: Dispatcher, version: str | None) -> Non
     options = dispatcher.options
     for topic, queue_id, path in store.queue_directories(QueueKind.SIMPLE):
         state = dispatcher.queue(topic, queue_id)
-        state.simple = ConsumeQueue(path, options.consume_queue_file_size)
+        state.simple = ConsumeQueue(path, options.consume_queue_file_size, dispatcher.shared)
         state.simple.load(version)
+        dispatcher.limit_descriptors()
     for topic, queue_id, path in store.queue_directories(QueueKind.BATCH):
         state = dispatcher.queue(topic, queue_id)
-        state.batch = BatchConsumeQueue(path, options.batch_file_size)
+        state.batch = BatchConsumeQueue(path, options.batch_file_size, dispatcher.shared)
         state.batch.load(version)
+        dispatcher.limit_descriptors()
 
 
 def _start_file(queue: WritableMappedFileQueue, body_offset: int, before: int, last_exit_ok: bool) -> int:

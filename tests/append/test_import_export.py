@@ -274,9 +274,9 @@ def test_no_unit_reaches_its_file_before_its_record(tmp_path: Path, monkeypatch:
             time.sleep(0.005)  # units would overtake the record if they did not wait
             log_end = file.start + at + len(data)
 
-    def created(path: Path, size: int, content: bytes = b"") -> int:
+    def created(path: Path, size: int, content: bytes = b"", unsynced: set[Path] | None = None) -> int:
         check(content if "consumequeue" in path.parts else b"")
-        return create_file(path, size, content)
+        return create_file(path, size, content, unsynced)
 
     monkeypatch.setattr(WritableMappedFile, "_pwrite", observed)
     monkeypatch.setattr(mapped_files, "create_file", created)
