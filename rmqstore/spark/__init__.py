@@ -30,5 +30,20 @@ def register(spark: Any) -> Any:
     from rmqstore.spark.sources import SOURCES, DispatchedSource
 
     for source in (*SOURCES, DispatchedSource):
-        spark.dataSource.register(source)
+        register_source(spark, source)
     return spark
+
+
+def register_source(spark: Any, source: Any) -> None:
+    """Register one source, unless Spark has found it in an installed module `pyspark_*` by itself.
+
+    Spark 4.0 refuses to register such a source again; later versions replace it.
+    Source: DataSourceManager#registerDataSource (Spark 4.0)
+    """
+    from pyspark.errors import AnalysisException
+
+    try:
+        spark.dataSource.register(source)
+    except AnalysisException as e:
+        if e.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

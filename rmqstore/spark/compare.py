@@ -26,6 +26,7 @@ from rmqstore.repair.replica.replica import Replica
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
+from rmqstore.spark import register_source
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, each_whole, finish, lost_store, spark_mapper
 from rmqstore.spark.sources import Pieces, Reader, Source, plan_messages
 from rmqstore.spark.views import load
@@ -101,7 +102,7 @@ def compare(
     first, *others = store_refs(paths, config)
     if not others:
         raise UsageError(Text("compare needs at least two stores"))
-    spark.dataSource.register(RowSource)
+    register_source(spark, RowSource)
     side = partial(_side, spark, config=config, progress=progress, split_size=split_size)
     left, frame = side(first)
     frame = frame.persist()

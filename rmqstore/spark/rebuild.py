@@ -44,6 +44,7 @@ from rmqstore.repair.rebuild.unit_buffer import UnitBuffer
 from rmqstore.repair.rebuild_parts import proved_log
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows
+from rmqstore.spark import register_source
 from rmqstore.spark.jobs import JobResult, Paths, Progress, Watch, finish, lost_store, spark_mapper, store_around
 from rmqstore.spark.sources import Gatherer, Source, dispatched_schema, spark_schema
 from rmqstore.spark.views import load
@@ -180,7 +181,7 @@ def _write(
 ) -> list[dict[str, Any]]:
     from pyspark.sql import functions as f
 
-    spark.dataSource.register(QueueSink)
+    register_source(spark, QueueSink)
     named = {label: str(one.ref.path) for label, one in work.items()}
     units = load(spark, "dispatched", named, config=config, splitSize=split_size)
     inside, offset = f.lit(False), f.col("commitlog_offset")

@@ -6,17 +6,26 @@ a second. `preload/` does the same for the daemons that Spark starts for plannin
 
 from __future__ import annotations
 
+import importlib
+from contextlib import suppress
+
 import pyarrow.compute  # noqa: F401
-import pyspark.sql.worker.create_data_source
-import pyspark.sql.worker.data_source_pushdown_filters
-import pyspark.sql.worker.lookup_data_sources
-import pyspark.sql.worker.plan_data_source_read
-import pyspark.sql.worker.python_streaming_sink_runner
-import pyspark.worker  # noqa: F401
 from pyspark.daemon import manager
 
 import rmqstore.spark.jobs
 import rmqstore.spark.sources  # noqa: F401
+
+MODULES = (
+    "pyspark.worker",
+    "pyspark.sql.worker.create_data_source",
+    "pyspark.sql.worker.data_source_pushdown_filters",  # since 4.1
+    "pyspark.sql.worker.lookup_data_sources",
+    "pyspark.sql.worker.plan_data_source_read",
+    "pyspark.sql.worker.python_streaming_sink_runner",
+)
+for module in MODULES:
+    with suppress(ModuleNotFoundError):
+        importlib.import_module(module)
 
 if __name__ == "__main__":
     manager()
