@@ -18,6 +18,9 @@ CACHE = Path(os.environ.get("RMQSTORE_DIST_CACHE") or ROOT / ".cache" / "dist").
 ARCHITECTURES = ("x86_64", "aarch64")
 PYTHON = "3.11"
 """Version of the interpreter in the tarballs."""
+SOURCES_OF_ZLIB = ("--no-binary", "grpcio")
+"""pip reads the metadata of a source distribution by building it. `:all:` would compile what that needs, for half an
+hour."""
 _MAVEN_NAMES = {"x86_64": "linux-x86_64", "aarch64": "linux-arm64"}
 
 
@@ -60,7 +63,7 @@ def wheels(arch: str) -> Path:
 @functools.cache
 def zlib_sources() -> Path:
     """Return the directory of zlib's C files: a source distribution on the package index contains them."""
-    folder = _downloaded(CACHE / "zlib", ("zlib.txt",), "--no-binary", ":all:")
+    folder = _downloaded(CACHE / "zlib", ("zlib.txt",), *SOURCES_OF_ZLIB)
     [archive] = folder.glob("*.tar.gz")
     unpacked = folder / archive.name.removesuffix(".tar.gz")
     if not unpacked.exists():

@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from distribution.artifacts import ARCHITECTURES, LOCK, pip, platform_options
+from distribution.artifacts import ARCHITECTURES, LOCK, SOURCES_OF_ZLIB, pip, platform_options
 
 _HOSTS = ("--platform", "manylinux2014_{0}", "--platform", "manylinux_2_17_{0}", "--platform", "manylinux2010_{0}")
 
@@ -18,7 +18,7 @@ def hashes(pin: str, kind: str) -> list[str]:
     for arch in ARCHITECTURES:
         choice = platform_options(arch)
         if kind == "zlib":
-            choice = ("--no-binary", ":all:")
+            choice = SOURCES_OF_ZLIB
         elif kind == "build":  # the tools run on the building machine, with its own Python
             choice = (
                 "--only-binary",
