@@ -110,7 +110,6 @@ a later one to find. Each gets what the earlier ones change: the steps in the dr
 """
 
 DERIVED = (
-    plan_dledger,
     plan_queues,
     plan_index,
     plan_checkpoint,
@@ -120,9 +119,11 @@ DERIVED = (
     plan_message_rows,
     plan_pop_rows,
     plan_abort,
+    plan_dledger,
     plan_rows_beside_files,
 )
-"""What follows from the repaired log, as the plan leaves it: queues before the parts that have positions in queues."""
+"""What follows from the repaired log, as the plan leaves it: queues before the parts that have positions in queues, and
+`abort` before DLedger's index, which must be complete without it."""
 
 
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:

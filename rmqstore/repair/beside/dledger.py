@@ -37,6 +37,8 @@ def plan_dledger(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     view = log.as_written()[-1]
     changed = view.changed or log.ends_earlier
     stray = any(path.startswith(draft.path(files.directory / "index")) for path in draft.gone)
+    # a killed broker may not have written the last unit: without `abort`, nothing explains that it is missing
+    stray |= bool(view.result.entries.wrong) and draft.path(draft.store.root / "abort") in draft.gone
     if changed or stray or case.wanted & {codes.DL_DATA_INDEX, codes.DL_INDEX_GHOST}:
         last = IndexPlan(draft, files, view).run()
     else:

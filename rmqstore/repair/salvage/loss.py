@@ -23,7 +23,7 @@ from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE, Fault
+from rmqstore.formats.message import BLANK_SIZE, HEAD, MAGIC_V1, MAGIC_V2, MIN_SIZE, Fault
 from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.salvage.evidence import Evidence, Known, OffsetRanges, QueueSlot
@@ -332,7 +332,25 @@ def after_end(evidence: Evidence, log: LogResult) -> Ledger:
     ledger.unknown = max(0, len(places) - consumed)
     unnamed = _unnamed_bytes(log, floor, offsets, sizes)
     _bound(ledger, evidence, floor, unnamed, gone=gone, later=bool(places), indexed=bool(indexed - places))
+    if unnamed and not ledger.messages and not ledger.at_least and (torn := _torn(log)) is not None:
+        ledger.bound(
+            Text(
+                "a message begins at {torn:,} and was not written completely; its producer may count it as sent",
+                torn=torn,
+            )
+        )
     return ledger
+
+
+def _torn(log: LogResult) -> int | None:
+    """Return the offset after the log's end at which the header of an incomplete record says that it belongs there."""
+    for run in log.tiling.tail():
+        at = run.start + log.body_offset
+        head = log.queue.pread(HEAD.size, at) if run.kind is Kind.DIRTY and not run.count else b""
+        values = HEAD.unpack(head) if len(head) == HEAD.size else {}
+        if values.get("magic") in (MAGIC_V1, MAGIC_V2) and values["physical_offset"] == at:
+            return run.start
+    return None
 
 
 def _count_after_stale(ledger: Ledger, evidence: Evidence, log: LogResult) -> None:
