@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.scan import native
+from rmqstore.scan import native, pace
 
 CHUNK = 2 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
 COMPILED_CHUNK = 4 << 20  # bytes; larger, because the C loops visit each record only once
@@ -19,7 +18,7 @@ class ScanOptions:
 
     `crc`: check body CRCs; `check_offset`: check PHYSICALOFFSET against the position (off for compaction logs);
     `drop_cache`: drop scanned pages from the page cache, to spare a running broker's pages; `max_rate`: limit in bytes
-    per second, 0 for none; `chunk`: bytes to read at a time, 0 for the fastest.
+    per second of all processes of the command, 0 for none; `chunk`: bytes to read at a time, 0 for the fastest.
     """
 
     crc: bool = True
@@ -46,7 +45,6 @@ class Window:
         self.buf = bytearray(min(chunk, max(self.end, 1)) + SLACK)
         self.view = memoryview(self.buf)
         self._read = 0
-        self._started = time.monotonic()
         self.unreadable = False
 
     def close(self) -> None:
@@ -92,9 +90,7 @@ class Window:
         if self.options.drop_cache:
             self._open.drop_cache(at)
         if self.options.max_rate:
-            ahead = self._read / self.options.max_rate - (time.monotonic() - self._started)
-            if ahead > 0:
-                time.sleep(ahead)
+            pace.wait(self.have - keep, self.options.max_rate)
 
     def grow(self, size: int) -> None:
         """Enlarge the buffer for a record of `size` bytes."""

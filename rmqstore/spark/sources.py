@@ -7,7 +7,8 @@ Options of all sources (names are case-insensitive, values are text):
   missing         for a path that is not a store and a file that cannot be opened: fail (default) or skip
   splitSize       bytes of a partition, such as 64m
 Options of commitlog and dledger: what, body, properties, tags, crc, columns, topics, queues, since, until, from, to,
-maxRate, fillers (true: also records that repairs put in the place of lost messages).
+maxRate (bytes per second of each task that runs), fillers (true: also records that repairs put in the place of lost
+messages).
 
 `commitlog` and `dledger` can stream messages of stores that brokers write to: new records and files up to the last
 good record. An offset is {label of the store: {log: global offset}}; Spark stores it. A record that is still being

@@ -84,10 +84,10 @@ class WorkOptions:
     broker: str | None = None
 
     def processes(self, size: int) -> int:
-        """Processes to read `size` bytes of logs with: only one if they are few, or with --max-rate."""
+        """Processes to read `size` bytes of logs with: only one if they are few."""
         from rmqstore.scan.workers import jobs_or_default
 
-        return jobs_or_default(self.jobs) if size > ALONE and not self.max_rate else 1
+        return jobs_or_default(self.jobs) if size > ALONE else 1
 
     def workers(self, size: int, progress: Callable[[int], None]) -> Workers:
         """Return the processes that read `size` bytes of logs."""
@@ -279,7 +279,12 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
     if work:
         out += [
             _option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core)."),
-            _option("--max-rate", type=SIZE, metavar="SIZE", help="Read at most this much per second, such as 50M."),
+            _option(
+                "--max-rate",
+                type=SIZE,
+                metavar="SIZE",
+                help="Read at most this much of the log per second, such as 50M; all processes together.",
+            ),
         ]
     if report:
         out.append(_option("--json", "as_json", is_flag=True, help=_ONE_OBJECT))
