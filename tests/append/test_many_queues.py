@@ -47,13 +47,13 @@ def few_descriptors() -> Iterator[None]:
 def test_a_store_of_many_queues_is_made_and_opened_with_few_descriptors(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with few_descriptors():
-        made = run_json("import", exported(tmp_path / "a.ndjson", 600), "-o", str(store), exit_code=0)
+        made: Any = run_json("import", exported(tmp_path / "a.ndjson", 600), "-o", str(store), exit_code=0)
         assert made["messages"] == len(made["queues"]) == 600
         again = exported(tmp_path / "b.ndjson", 600, first=1)
-        added = run_json("import", again, "--into", str(store), exit_code=0)
+        added: Any = run_json("import", again, "--into", str(store), exit_code=0)
         assert added["messages"] == 600
         assert set(added["queues"].values()) == {2}
-    report = run_json("verify", str(store), exit_code=0)
+    report: Any = run_json("verify", str(store), exit_code=0)
     assert report["commitlog"]["messages"] == 1200
     assert report["counts"] == {}
 
@@ -97,7 +97,7 @@ def test_directories_of_new_queues_are_on_disk_before_the_checkpoint_names_their
     monkeypatch.setattr(CheckpointFile, "flush", checkpoint)
     source = exported(tmp_path / "a.ndjson", 80)
     run_json("import", source, "-o", str(tmp_path / "store"), exit_code=0)
-    before: Any = order[: order.index("checkpoint")]
+    before = order[: order.index("checkpoint")]
     root = tmp_path / ".store.importing" / "consumequeue"
     assert {str(root), *(str(root / f"Topic{i}") for i in range(TOPICS))} <= set(before)
     assert {str(root / f"Topic{i}" / str(q)) for i in range(TOPICS) for q in (0, 1)} <= set(before)
