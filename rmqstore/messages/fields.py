@@ -17,7 +17,7 @@ import numpy as np
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import BodyError, decompress
 from rmqstore.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK, HEAD, STORE_HOST_V6, host_text
-from rmqstore.formats.text import has_unescaped
+from rmqstore.formats.text import CONTROLS, has_unescaped, pattern_of
 from rmqstore.messages.cells import KeyTable, Part, Spans, csv_cell, dumps, hexadecimal, listed
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
@@ -67,7 +67,7 @@ class MessageIds:
 
 CONTROL, WIDE, DELETE, INVALID, C1 = 1, 2, 4, 8, 16
 _COMPRESSION = COMPRESSED | COMPRESSION_TYPE_MASK
-_C1 = re.compile(rb"\xc2[\x80-\x9f]")
+_C1 = pattern_of(code for code in CONTROLS if code >= 0x80)
 _CONTROLS = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 
 
@@ -110,7 +110,7 @@ def contents(texts: Spans) -> U8:
     """Return what each text contains, as a sum of flags.
 
     CONTROL: control characters except tabs and line ends; DELETE: 0x7F; WIDE: bytes from 0x80 on; C1: control
-    characters U+0080 to U+009F; INVALID: not UTF-8.
+    characters U+0080 to U+009F and invisible ones; INVALID: not UTF-8.
     Shape: (n,)
     """
     loops = native.load()

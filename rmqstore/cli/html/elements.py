@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from rmqstore.cli import lang
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.quantities import bytes_text, step_text, time_text, utc_text
+from rmqstore.formats.text import harmless
 from rmqstore.texts import Text
 from rmqstore.texts import joined as joined_texts
 
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _LONGEST, _LONGEST_TEXT = 300, 2400
 _QUOTED = re.compile(r"`([^`<>]+)`")
-_CONTROLS = dict.fromkeys((*range(9), *range(11, 32), *range(127, 160)), "·")
 _STYLE = """
 :root{color-scheme:light dark;--bg:#fff;--fg:#1c2024;--soft:#60646c;--line:#d9dce0;--card:#f6f7f9;--data:#3e63dd;
 --grid:#e8eaed;--ok:#18794e;--okbg:#e6f6ec;--bad:#c62a2f;--badbg:#fdecec;--mid:#8a5a00;--midbg:#fff4d6;--blank:#b9bec6;
@@ -91,7 +91,7 @@ def shown(value: object, longest: int = _LONGEST) -> Html:
     """Return a value of a store: escaped, shortened, without control characters, never translated."""
     text = str(value)
     text = text if len(text) <= longest else text[:longest] + "…"
-    return Html(html.escape(text.encode("utf-8", "backslashreplace").decode().translate(_CONTROLS)))
+    return Html(html.escape(harmless(text.encode("utf-8", "backslashreplace").decode())))
 
 
 def number(value: int) -> Html:

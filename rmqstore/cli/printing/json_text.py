@@ -35,7 +35,7 @@ def quote_wide(value: Any, name: str = "") -> Any:
 def json_bytes(value: Any, *, indent: bool = False) -> bytes:
     """Encode JSON; invalid UTF-8 becomes escapes, integers beyond 64 bits become strings.
 
-    DEL and U+0080 to U+009F are escaped too: JSON allows them, but some control terminals.
+    DEL, U+0080 to U+009F and invisible characters are escaped too: JSON allows them, but terminals act on them.
     """
     import orjson
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import re
 import stat
 import sys
 import time
@@ -21,7 +20,7 @@ from rmqstore.cli.printing.quantities import columns, wrapped
 from rmqstore.errors import NotReadable, OutputExists, Refused, RmqStoreError, UsageError, reason
 from rmqstore.files.disk import real_path, start_writing
 from rmqstore.files.private import PrivateFile, make_private_directories
-from rmqstore.formats.text import CONTROLS
+from rmqstore.formats.text import harmless, harmless_bytes
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -48,10 +47,6 @@ class EarlyFile(io.FileIO):
         return count
 
 
-_CONTROL = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]")
-_DOT = "·".encode()
-
-
 class Harmless:
     """A terminal for data of a store: control characters other than tab and newline become dots."""
 
@@ -59,7 +54,7 @@ class Harmless:
         self._file = file
 
     def write(self, data: bytes) -> int:
-        self._file.write(_CONTROL.sub(_DOT, bytes(data)))
+        self._file.write(harmless_bytes(bytes(data)))
         return len(data)
 
     def writelines(self, lines: Iterable[bytes]) -> None:
@@ -88,7 +83,6 @@ class Styled:
 
 
 Json = dict[str, Any]
-_CONTROLS = dict.fromkeys((code for code in CONTROLS if code not in b"\t\n"), "·")
 _SUFFIXES = {
     ".ndjson": "ndjson",
     ".jsonl": "ndjson",
@@ -183,7 +177,7 @@ def warn(message: str) -> None:
         _SCREEN.waiting.append(message)
         return
     with contextlib.suppress(OSError, ValueError):
-        print(message.translate(_CONTROLS), file=sys.stderr, flush=True)  # noqa: T201
+        print(harmless(message), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def tell_error(code: str, message: str, advice: str, as_json: bool) -> None:
@@ -264,7 +258,7 @@ def _shown(line: str | Styled, colors: bool = False) -> bytes:
     """Return a line as a terminal shows it."""
     out = ""
     for text, style in line.parts if isinstance(line, Styled) else [(line, "")]:
-        text = lang.translated(text).translate(_CONTROLS)
+        text = harmless(lang.translated(text))
         out += _in_style(text, style) if style and colors else text
     return out.encode("utf-8", "surrogateescape") + b"\n"
 

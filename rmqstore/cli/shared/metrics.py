@@ -15,6 +15,7 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.options import FILE
 from rmqstore.files.private import READABLE
+from rmqstore.formats.text import CONTROLS, DOT
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ _HELP = {
     "rmqstore_last_run_timestamp_seconds": "When the command ended.",
     "rmqstore_run_seconds": "How long the command took.",
 }
-_ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", **{chr(c): "·" for c in (*range(10), *range(11, 32))}})
+_ESCAPES = str.maketrans({**dict.fromkeys(map(chr, CONTROLS), DOT), "\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
 
 class Sample(NamedTuple):

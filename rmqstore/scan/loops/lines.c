@@ -229,12 +229,28 @@ static inline int is_short_escape(uint8_t byte) {
     return byte == '"' || byte == 0x5C || (byte >= 8 && byte <= 13 && byte != 11);
 }
 
-/* Bit mask of the first bytes of C1 characters, which have two bytes, among the 64 bytes at `at`; `left` bytes of text
- * remain from `at` on. */
-static uint64_t c1_bytes(const uint8_t *at, int64_t left) {
-    uint64_t found = 0;
+/* Length of the C1 or invisible character at `at`, of which `left` bytes remain; 0 for every other one.
+ * formats/text.py has the table. */
+static inline int hidden_length(const uint8_t *at, int64_t left) {
+    if (left < 2) return 0;
+    if (at[0] == 0xC2 && at[1] >= 0x80 && at[1] < 0xA0) return 2;
+    if (at[0] == 0xD8 && at[1] == 0x9C) return 2;
+    if (left < 3) return 0;
+    if (at[0] == 0xEF && at[1] == 0xBB && at[2] == 0xBF) return 3;
+    if (at[0] != 0xE2) return 0;
+    if (at[1] == 0x80) return (at[2] >= 0x8B && at[2] <= 0x8F) || (at[2] >= 0xAA && at[2] <= 0xAE) ? 3 : 0;
+    return at[1] == 0x81 && (at[2] == 0xA0 || (at[2] >= 0xA6 && at[2] <= 0xA9)) ? 3 : 0;
+}
+
+/* Bit mask of the first bytes of such characters among the 64 bytes at `at`; `left` bytes of text remain from `at` on. */
+static uint64_t hidden_bytes(const uint8_t *at, int64_t left) {
+    uint64_t found = 0, leads = 0;
     for (int64_t k = 0; k < 64 && k + 1 < left; k++)
-        found |= (uint64_t)(at[k] == 0xC2 && at[k + 1] >= 0x80 && at[k + 1] < 0xA0) << k;
+        leads |= (uint64_t)(at[k] == 0xC2 || at[k] == 0xD8 || at[k] == 0xE2 || at[k] == 0xEF) << k;
+    for (; leads; leads &= leads - 1) {
+        int k = __builtin_ctzll(leads);
+        if (hidden_length(at + k, left - k)) found |= (uint64_t)1 << k;
+    }
     return found;
 }
 
@@ -253,7 +269,11 @@ static int64_t escaped_size(const uint8_t *text, int64_t length) {
         const uint8_t *bytes = block_of(text + block, length - block, copy);
         uint64_t wide, odd = odd_bytes(bytes, &wide);
         for (; odd; odd &= odd - 1) size += is_short_escape(bytes[__builtin_ctzll(odd)]) ? 1 : 5;
-        if (wide) size += 4 * __builtin_popcountll(c1_bytes(text + block, length - block));
+        uint64_t hidden = wide ? hidden_bytes(text + block, length - block) : 0;
+        for (; hidden; hidden &= hidden - 1) {
+            int64_t here = block + __builtin_ctzll(hidden);
+            size += 6 - hidden_length(text + here, length - here);
+        }
     }
     return size;
 }
@@ -264,20 +284,23 @@ static uint8_t *put_escaped(uint8_t *to, const uint8_t *text, int64_t length) {
         uint8_t copy[64];
         const uint8_t *bytes = block_of(text + block, length - block, copy);
         uint64_t wide, odd = odd_bytes(bytes, &wide);
-        if (wide) odd |= c1_bytes(text + block, length - block);
+        if (wide) odd |= hidden_bytes(text + block, length - block);
         for (; odd; odd &= odd - 1) {
             int64_t here = block + __builtin_ctzll(odd);
-            uint8_t byte = text[here];
+            int code = text[here], bytes_of = 1;
+            if (code >= 0x80) {
+                bytes_of = hidden_length(text + here, length - here);
+                code &= bytes_of == 2 ? 0x1F : 0x0F;
+                for (int k = 1; k < bytes_of; k++) code = code << 6 | (text[here + k] & 0x3F);
+            }
             to = put(to, text + begin, here - begin);
-            begin = here + 1;
-            if (byte == 0xC2) byte = text[begin++];
+            begin = here + bytes_of;
             *to++ = 0x5C;
-            if (is_short_escape(byte)) {
-                *to++ = byte == '"' || byte == 0x5C ? byte : (uint8_t)"btn0fr"[byte - 8];
+            if (is_short_escape((uint8_t)code) && code < 0x80) {
+                *to++ = code == '"' || code == 0x5C ? (uint8_t)code : (uint8_t)"btn0fr"[code - 8];
             } else {
-                to = put(to, (const uint8_t *)"u00", 3);
-                *to++ = (uint8_t)DIGITS[byte >> 4];
-                *to++ = (uint8_t)DIGITS[byte & 15];
+                *to++ = 'u';
+                for (int shift = 12; shift >= 0; shift -= 4) *to++ = (uint8_t)DIGITS[code >> shift & 15];
             }
         }
     }
