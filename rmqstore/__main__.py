@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import sys
-import threading
-import warnings
 
-from rmqstore.texts import Text
+if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # until a command runs, Ctrl-C has nothing to clean up
 
 # Objects. No command has as many when it has loaded its modules and read a small store (at most 80,000): a collection
 # of that many takes 5 ms and finds nothing to free.
@@ -25,11 +23,18 @@ class _WithoutPandas:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         """Let other finders find all other modules."""
         if name == "pandas":
+            from rmqstore.texts import Text
+
             raise ModuleNotFoundError(Text("No module named {name!r}", name=name), name=name)
 
 
 def main() -> None:
     """Run the command line, and end the process with its exit code."""
+    import gc
+    import threading
+    import warnings
+
+    os.umask(0o077)  # what libraries and other programs write for us is as private as what we write
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy would start threads that spin and do nothing for us
     gc.set_threshold(_GARBAGE_COLLECTION)
     if not sys.warnoptions:  # our users cannot act on what libraries say to each other
@@ -46,7 +51,6 @@ def main() -> None:
             end_process(end.code)
         raise
     finally:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C during the interpreter's end would print an exception
         if "duckdb" not in sys.modules:  # it would report objects that are not collected as leaks
             gc.freeze()  # the interpreter collects at its end too, and would search all modules for cycles
 

@@ -34,7 +34,7 @@ from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import offset_to_file_name
-from rmqstore.files.private import building
+from rmqstore.files.private import Removed, building
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.files.walk import Leads
@@ -71,8 +71,8 @@ class RestoreOptions:
     """What to restore: the log before a store time (ms), or up to a global offset; None: all of the snapshot.
 
     `role`: what the broker will be; "" for what it was. `self_id`: its dLegerSelfId, "" for what it was. `broker`:
-    version for the forecast, "" for the newest. `take`: the repository is a temporary one, whose complete log files may
-    be moved.
+    version for the forecast, "" for the newest. `removed` is told what an earlier run left. `take`:
+    the repository is a temporary one, whose complete log files may be moved.
     """
 
     until: int | None = None
@@ -83,6 +83,7 @@ class RestoreOptions:
     take: bool = False
     jobs: int | None = None
     copied: Progress | None = None
+    removed: Removed | None = None
 
 
 @dataclass(slots=True)
@@ -142,7 +143,7 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
     _check_role(name, options, dledger=dledger, epochs=manifest.layout.epochs)
     files = SnapshotFiles(folder, manifest, target.absolute())
     cut = find_cut(files, options)
-    with building(target) as place:
+    with building(target, options.removed) as place:
         work = _Build(files, place, cut, options)
         work.copy_logs()
         work.copy_others()

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import importlib
 import os
+import signal
 import stat
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from rmqstore import __version__
 from rmqstore.cli import lang
 from rmqstore.cli.printing.output import flush_stdout, guard_descriptors, swallow_stdout, tell_error, warn
 from rmqstore.cli.shared.help_pages import Context, lang_option, paged
+from rmqstore.cli.shared.interrupts import Ended, interruptible
 from rmqstore.cli.shared.settings import closest, language_of_settings
 from rmqstore.errors import NotReadable, RmqStoreError, UsageError, about, reason
 from rmqstore.texts import Text
@@ -172,7 +174,8 @@ class CommandGroup(click.Group):
     def _run(self, words: list[str], prog_name: str, complete_var: str | None, as_json: bool, **extra: Any) -> int:
         command = f"rmqstore {words[0]}" if words and words[0] in COMMANDS else "rmqstore"
         try:
-            answer = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
+            with interruptible():
+                answer = super().main(words, prog_name, complete_var, standalone_mode=False, **extra)
             return answer if isinstance(answer, int) else 0
         except RmqStoreError as e:
             advice = e.advice
@@ -186,8 +189,10 @@ class CommandGroup(click.Group):
                 return _tell(e.exit_code, "usage", message_of(e), "", as_json)
             where = e.ctx.command_path if e.ctx else command
             return _tell(2, "usage", message_of(e), Text("see `{where} --help`", where=where), as_json)
-        except (click.Abort, KeyboardInterrupt):
-            return _tell(130, "interrupted", Text("interrupted"), Text("no output was left half-written"), as_json)
+        except (click.Abort, KeyboardInterrupt) as e:
+            cause = e.__cause__ if isinstance(e, click.Abort) else e
+            end = cause if isinstance(cause, Ended) else Ended(signal.SIGINT)
+            return _tell(end.exit_code, "interrupted", end.message, Text("no output was left half-written"), as_json)
         except _PipeClosed:
             raise
         except OSError as e:
@@ -290,7 +295,7 @@ Shell completion (or zsh_source, fish_source):
 \b
 Exit codes: 0 no problems, 1 problems found, 2 wrong usage, 3 not a store,
 4 not everything was checked, 5 refused, 6 apply stopped half-way,
-70 a bug in rmqstore, 130 interrupted.
+70 a bug in rmqstore, 130 interrupted (143 by SIGTERM, 129 by SIGHUP).
 """
 
 

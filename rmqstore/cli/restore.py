@@ -91,7 +91,7 @@ def restore(out: Output, snapshot: str, target: Path, options: RestoreOptions, d
         out.answer(document | {"log": log}, [would, Text("Nothing was written (--dry-run).")])
         return 0
     with out.progress("restore", manifest.size) as copying:
-        done = run(folder, manifest, target, replace(options, copied=copying.add))
+        done = run(folder, manifest, target, replace(options, copied=copying.add, removed=out.note_removed))
     what = Text("Restored {name} to {target}", name=name, target=target)
     lines = _result_lines(done, target, what, folder.address if manifest.earlier() else "")
     out.answer(document | _result(done), lines)

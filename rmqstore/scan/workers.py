@@ -115,13 +115,17 @@ def jobs_or_default(jobs: int | None, size: int | None = None) -> int:
     return max(1, min(jobs, max(_MAX_JOBS, 4 * cores))) if jobs else cores
 
 
+_ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
 def begin_worker() -> None:
-    """Make this worker end silently on Ctrl-C, which it receives too, and as soon as its parent ends.
+    """Make this worker end silently on Ctrl-C, which it receives too, on SIGTERM, and as soon as its parent ends.
 
     Workers do not notice by themselves that the parent was killed: each has both ends of the pipe that it reads from.
     """
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
     threading.Thread(target=_end_with_parent, name="end-with-parent", daemon=True).start()
 
 
@@ -145,8 +149,8 @@ def can_fork() -> bool:
 
 @contextmanager
 def _interrupts_held() -> Iterator[None]:
-    """Hold back Ctrl-C meanwhile: in a fork that is not a worker yet, Python would print the exception."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    """Hold back Ctrl-C and SIGTERM meanwhile: in a fork that is not a worker yet, Python would print the exception."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
     try:
         yield
     finally:
@@ -175,6 +179,10 @@ def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: An
         with _interrupts_held():
             pool.submit(int)  # the first call forks all workers
         yield pool
+    except KeyboardInterrupt:
+        for worker in multiprocessing.active_children():  # SIGTERM came to this process alone
+            worker.terminate()
+        raise
     except BrokenProcessPool as error:
         raise CouldNotCheck(
             Text("a worker process was killed"), Text("is there enough memory? try --jobs 1")
