@@ -149,6 +149,8 @@ def dump(
     Damaged parts of the log are skipped and named on stderr, and messages with a wrong CRC are printed with crc_ok
     false; in both cases the exit code is 1. --format hex shows the bytes of each record; with --from also of a damaged
     one.
+
+    CSV has all texts exactly, for programs: a spreadsheet would run one that begins with =, +, - or @ as a formula.
     """
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.views.dump.messages import CHUNK, Job
@@ -236,7 +238,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
                 found += batch_length(batch)
                 file.write(("\n".join(batch_lines(batch)) + "\n").encode())
     else:
-        found = write_rows(out, (row for batch in batches() for row in batch_rows(batch)))
+        found = write_rows(out, (row for batch in batches() for row in batch_rows(batch)), exact=True)
     if not found and not problem:
         note_no_match(out, Text("{what} entry", what=what), selection, [str(store.path)])
     if unparsed:
@@ -272,7 +274,7 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
             bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
             yield row
 
-    write_rows(out, counted())
+    write_rows(out, counted(), exact=True)
     if bad:
         out.note(Text("warning: {files} could not be parsed", files=many(bad, "file")))
     return 1 if bad else 0
@@ -321,7 +323,7 @@ def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions)
             rows, columns = map(with_body, rows), (*columns, "body")
         elif job.body.style and out.format == "csv":
             rows = (_with_columns_of_body(row, str(job.body.style)) for row in rows)
-        found = write_rows(out, rows, columns)
+        found = write_rows(out, rows, columns, exact=True)
     if not found:
         note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
     return tell_damage(out, damage)
@@ -360,7 +362,11 @@ def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: i
         raise NotAStore(Text("{path} has no log", path=store.path), Text("see `rmqstore info`"))
     found = list(positions(store, what, jobs=jobs_or_default(jobs)))
     stop = _broker_stop(out, store, broker)
-    write_rows(out, chain(chain.from_iterable(one.rows() for one in found), (one.summary() | stop for one in found)))
+    write_rows(
+        out,
+        chain(chain.from_iterable(one.rows() for one in found), (one.summary() | stop for one in found)),
+        exact=True,
+    )
     return 1 if any(one.tiling.first_bad() for one in found) else 0
 
 

@@ -75,6 +75,8 @@ def export(
     A batch record (BatchCQ) is one row, so that an import restores it; with --split-batches, each of its messages is a
     row with its own queue offset, keys and tags, and the place of its batch in the log.
 
+    CSV has all texts exactly, for programs: a spreadsheet would run one that begins with =, +, - or @ as a formula.
+
     With --stale, exports what `lost --stale` lists. Each of these rows has stale: true.
     """
     from rmqstore.views.dump.messages import CHUNK, Skipped, logs_of

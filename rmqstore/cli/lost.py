@@ -245,6 +245,8 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
     With --stale, lists records in bytes that do not belong to the log: after its end, after the record that closes a
     file, or in files with an earlier use. Their frame and checksums prove them. They are no messages of the log, and no
     repair makes them messages again; `rmqstore export --stale` writes them. Exit code 0, also if there are some.
+
+    In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """
     from rmqstore.files.config import tier_words
     from rmqstore.files.files import read_given

@@ -93,6 +93,8 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     the broker keeps them: in JSON files or in RocksDB. A change is a plan that shows how many messages each group will
     receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it. No offset is set beyond
     the end of its queue. Restart all consumers of a group whose offsets you change: they keep their own in memory.
+
+    In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """
     from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.cli.shared.apply_command import open_for

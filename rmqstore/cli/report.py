@@ -39,7 +39,13 @@ if TYPE_CHECKING:
     metavar="JOURNAL",
     help="Report on one repair, by its journal, for those who must account for it.",
 )
-@click.option("--csv", "list_path", type=FILE, metavar="FILE", help="With --incident: write the messages as CSV, too.")
+@click.option(
+    "--csv",
+    "list_path",
+    type=FILE,
+    metavar="FILE",
+    help="With --incident: write the messages as CSV, too; a ' is before texts that a spreadsheet would run.",
+)
 @broker_option
 def report(
     out: Output, store: Path, config: BrokerConfig, work: WorkOptions, incident: Path | None, list_path: Path | None

@@ -33,6 +33,7 @@ from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_lo
 from rmqstore.cli.shared.selections import note_unknown_topics, selection_of
 from rmqstore.errors import BadRow, UsageError
 from rmqstore.files.disk import is_snapshot_address
+from rmqstore.formats.text import as_written
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
@@ -339,7 +340,10 @@ def _read_list(path: Path) -> dict[Place, bool]:
         try:
             values = orjson.loads(row) if isinstance(row, str) else row
             queue_id, offset = (-number if values[name] in (None, "") else int(values[name]) for name in _PLACE)
-            found[str(values["topic"]), queue_id, offset] = True  # without a place, it is not in the source
+            topic = str(values["topic"])
+            found[topic if isinstance(row, str) else as_written(topic), queue_id, offset] = (
+                True  # without a place, it is not in the source
+            )
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError, AttributeError) as error:
             raise BadRow(
                 Text("{path}:{number} is not a row of `rmqstore lost`", path=path, number=number),

@@ -47,6 +47,8 @@ def sql(
     the column crc_ok. The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with
     one path per line. Text output shows bodies as base64. Damaged parts of a log that the query reads are skipped and
     named on stderr; the exit code is then 1.
+
+    In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """
     if out.format == "parquet" and out.path is None:
         raise UsageError(Text("a Parquet file cannot be written to stdout"), Text("name it with -o"))

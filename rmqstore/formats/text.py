@@ -72,6 +72,24 @@ def escape_csv(text: str) -> str:
     return text if text.isprintable() else text.translate(_CSV)
 
 
+_RUN = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")
+_NUMBER = re.compile(r"[-+]?\d+(\.\d+)?([eE][-+]?\d+)?")
+
+
+def not_run(text: str) -> str:
+    """Return a text for a cell of a table for people: with a ' before it if a spreadsheet would run it as a formula.
+
+    These are texts that begin with =, +, -, @ (also with their wide forms), a tab, CR or LF, except plain numbers. A
+    text that begins with ' and one of these gets a ' too, so that `as_written` finds the text again.
+    """
+    return f"'{text}" if _RUN.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def as_written(cell: str) -> str:
+    """Return the text of a cell that `not_run` made."""
+    return cell[1:] if cell[:1] == "'" and _RUN.match(cell) else cell
+
+
 def _escape(found: re.Match[bytes]) -> bytes:
     return b"\\u%04x" % ord(found[0].decode())
 

@@ -20,6 +20,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.message import is_filler
 from rmqstore.formats.messageid import decode_offset_message_id
+from rmqstore.formats.text import as_written
 from rmqstore.messages.repaired import repaired_records
 from rmqstore.scan.columns import Columns, Repaired, filler_mask
 from rmqstore.scan.kernels import I64, hash_spans
@@ -114,7 +115,10 @@ def _of_csv(lines: list[str]) -> Iterator[tuple[int, str | None]]:
     reader = csv.DictReader(lines)
     try:
         for row in reader:
-            yield reader.line_num, _named(row)
+            yield (
+                reader.line_num,
+                _named({name: as_written(text) for name, text in row.items() if isinstance(text, str)}),
+            )
     except csv.Error:  # a field of more than 128 KiB
         yield reader.line_num, None
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import shutil
 import unicodedata
 from pathlib import Path
 
@@ -13,9 +16,10 @@ from rmqstore.append.encoder import NewMessage
 from rmqstore.append.message_store import MessageStore
 from rmqstore.cli.html.elements import shown
 from rmqstore.cli.printing.json_text import json_bytes
-from rmqstore.formats.text import CONTROLS, INVISIBLE, LAYOUT, escape_csv, harmless, harmless_bytes
+from rmqstore.formats.text import CONTROLS, INVISIBLE, LAYOUT, as_written, escape_csv, harmless, harmless_bytes, not_run
 from rmqstore.messages.cells import Spans, assemble
 from rmqstore.scan import native
+from tests.cli.cluster import Cluster
 from tests.command import run
 
 HIDDEN = "".join(map(chr, INVISIBLE))
@@ -108,3 +112,82 @@ def test_an_export_keeps_every_byte(form: str, text: list[str], store: Path, tmp
     first = run("dump", str(tmp_path / "new"), "--body", "text", "--format", "ndjson").stdout.splitlines()[0]
     assert json.loads(first)["body"] == f"body{HIDDEN}"
     assert json.loads(first)["tags"] == f"a{HIDDEN}b"
+
+
+RUN = ("=1+1", "+1+1", "-1+1", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1", "＋1", "－1", "＠1", "-", "--5", "'=1", "''@x")
+NOT_RUN = ("", "a=1", "-5", "+5", "-5.25", "1e5", "-1E-5", " =1", "'", "''", "'a", "%RETRY%g", "5.4.0")
+
+
+def test_a_cell_that_a_spreadsheet_would_run_is_marked_and_read_again() -> None:
+    assert [not_run(text) for text in RUN] == [f"'{text}" for text in RUN]
+    assert [not_run(text) for text in NOT_RUN] == list(NOT_RUN)
+    assert [as_written(not_run(text)) for text in (*RUN, *NOT_RUN)] == [*RUN, *NOT_RUN]
+
+
+@pytest.fixture
+def formulas(tmp_path: Path) -> Path:
+    """A store with a topic and keys that are formulas; of its second message only the queue entry is right."""
+    with MessageStore.create(tmp_path / "store") as made:
+        for key in ("=cmd|' /C calc'!A0", "-5", "plain", "@SUM(A1)"):
+            made.put(NewMessage("-Order", b"body", f"KEYS\1{key}\2TAGS\1+t\2".encode()))
+    return tmp_path / "store"
+
+
+def rows(text: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+def test_tables_for_people_are_marked(formulas: Path, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    done = run(
+        "sql",
+        str(formulas),
+        'select topic, keys, queue_offset - 9 as n from messages order by "offset"',
+        "--format",
+        "csv",
+    )
+    assert [tuple(row.values()) for row in rows(done.stdout)] == [
+        ("'-Order", "'=cmd|' /C calc'!A0", "-9"),
+        ("'-Order", "-5", "-8"),
+        ("'-Order", "plain", "-7"),
+        ("'-Order", "'@SUM(A1)", "-6"),
+    ]
+
+
+def test_lists_of_lost_messages_are_marked_and_read_again(formulas: Path, tmp_path: Path) -> None:
+    good = tmp_path / "good"
+    shutil.copytree(formulas, good)
+    log = min((formulas / "commitlog").iterdir())
+    data = bytearray(log.read_bytes())
+    at = data.index(b"body")
+    data[at] ^= 1
+    log.write_bytes(data)
+    lost = run("lost", str(formulas), "--format", "csv", "-o", str(tmp_path / "lost.csv"))
+    assert lost.exit_code == 1, lost.stderr
+    row = rows((tmp_path / "lost.csv").read_text())[0]
+    assert (row["topic"], row["keys"]) == ("'-Order", "'=cmd|' /C calc'!A0")
+    expected = run("lost", str(good), "--expected", str(tmp_path / "lost.csv"), "--json")
+    assert json.loads(expected.stdout)["counts"]["present"] == 4, expected.stdout
+    cluster = Cluster(tmp_path / "rocketmq")
+    assert (
+        run(
+            "send", str(good), "--list", str(tmp_path / "lost.csv"), "--journal", str(tmp_path / "j"), *cluster.words
+        ).exit_code
+        == 0
+    )
+    assert [one["topic"] for one in cluster.got] == ["-Order"] * 4
+
+
+@pytest.mark.parametrize("words", [("dump",), ("dump", "--limit", "9"), ("dump", "--reverse"), ("export",)])
+def test_streams_for_programs_are_exact(words: tuple[str, ...], formulas: Path) -> None:
+    found = rows(run(words[0], str(formulas), *words[1:], "--format", "csv").stdout)
+    assert {row["topic"] for row in found} == {"-Order"}
+    assert {row["tags"] for row in found if "tags" in row} <= {"+t"}
+
+
+def test_an_export_with_formulas_is_imported_as_it_was(formulas: Path, tmp_path: Path) -> None:
+    file, again = tmp_path / "all.csv", tmp_path / "again.csv"
+    assert run("export", str(formulas), "-o", str(file)).exit_code == 0
+    assert run("import", str(file), "-o", str(tmp_path / "new")).exit_code == 0
+    assert run("export", str(tmp_path / "new"), "-o", str(again)).exit_code == 0
+    assert file.read_bytes() == again.read_bytes()

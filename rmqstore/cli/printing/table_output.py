@@ -10,7 +10,7 @@ from rmqstore.cli.printing.json_text import json_bytes, quote_wide
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import columns as columns_of
 from rmqstore.cli.printing.quantities import fitted, printable, time_text
-from rmqstore.formats.text import escape_csv
+from rmqstore.formats.text import escape_csv, not_run
 from rmqstore.formats.times import iso_utc
 from rmqstore.texts import Text, joined
 
@@ -32,8 +32,12 @@ _AS_CODE = ("magic", "crc", "code", "hash", "flag", "flags")
 """Suffixes of field names with numbers that are not counts: they get no separators."""
 
 
-def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
-    """Write rows and return their number; `columns` are those of a table (default: all but nested ones)."""
+def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = (), *, exact: bool = False) -> int:
+    """Write rows and return their number; `columns` are those of a table (default: all but nested ones).
+
+    CSV is for people, who open it in a spreadsheet: texts that this would run are written with a ' before them. With
+    `exact`, they stay as they are.
+    """
     count = 0
 
     def counted(rows: Rows) -> Rows:
@@ -52,7 +56,7 @@ def write_rows(out: Output, rows: Rows, columns: tuple[str, ...] = ()) -> int:
         return count
     with out.paged(data=True) as file:
         if out.format == "csv":
-            _csv(file, rows)
+            _csv(file, rows, exact=exact)
         else:
             file.writelines(json_bytes(row) + b"\n" for row in rows)
     return count
@@ -82,8 +86,10 @@ def with_body(row: dict[str, Any]) -> dict[str, Any]:
     return row | {"body": next(bodies, None)}
 
 
-def _csv(file: BinaryIO, rows: Rows) -> None:
+def _csv(file: BinaryIO, rows: Rows, *, exact: bool) -> None:
     import csv
+
+    written = _cell if exact else _cell_for_people
 
     class Lines:
         """Ends lines with LF; the writer ends them with CR LF, because some versions quote no other line ends."""
@@ -98,7 +104,7 @@ def _csv(file: BinaryIO, rows: Rows) -> None:
         if list(flat) != names and not (names and set(flat) <= set(names)):  # another kind of row
             names = list(flat)
             writer.writerow(names)
-        writer.writerow(["" if (v := flat.get(name)) is None else _cell(v) for name in names])
+        writer.writerow(["" if (v := flat.get(name)) is None else written(v) for name in names])
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -114,6 +120,11 @@ def _cell(value: Any) -> Any:
     if isinstance(value, (dict, list)):
         return json_bytes(value).decode("utf-8", "replace")
     return escape_csv(value) if isinstance(value, str) else value
+
+
+def _cell_for_people(value: Any) -> Any:
+    cell = _cell(value)
+    return not_run(cell) if isinstance(cell, str) else cell
 
 
 def _table(out: Output, rows: Rows, columns: tuple[str, ...]) -> None:
