@@ -17,6 +17,7 @@ from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
 from rmqstore.brokers.simulate import Starts, in_dledger_mode, reads_entries
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.permissions import rights_words
+from rmqstore.checks.beside.settings import Misfit, misfits
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Report, VersionRange, damage_words
@@ -315,7 +316,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     _tell_writer(store, report, options.broker and forecast.version)
     answer = _answer(store, verified, options, forecast, faults)
     report.verdict = answer.sentence + _assumed_size(store)
-    report.delivers_all = answer.left.is_nothing(forecast) and not answer.newer
+    report.delivers_all = answer.left.is_nothing(forecast) and not (answer.newer or answer.misfits)
     if options.ranges:
         rereads = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
         narrow = rereads or many_queues
@@ -366,6 +367,8 @@ class _StartVerdict:
     taken: int
     faults: tuple[SettingAtFault, ...] = ()
     """The settings without which the start would do better."""
+    misfits: tuple[Misfit, ...] = ()
+    """The settings that contradict files beside the log."""
 
 
 def _answer(
@@ -374,9 +377,14 @@ def _answer(
     """Return what the start of one version would do, by its forecast and by what the checks found."""
     report, misplaced = verified.report, verified.misplaced
     exceptions = ""
+    contradicting: tuple[Misfit, ...] = ()
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report) + _forgotten(report)
         exceptions += rights_words(report.findings)
+        config = store.config.changed(dict(options.settings))
+        contradicting = tuple(misfits(store, config, rules_for(forecast.version)))
+        for misfit in contradicting[:1]:
+            exceptions += Text(", but {words}", words=misfit.words)
     newer = newer_formats(store, report, forecast) if forecast.starts else []
     unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
     of_deleted = (f for f in report.findings.listed if f.code == codes.CQ_DELETED_TOPIC)
@@ -422,7 +430,7 @@ def _answer(
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
     taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
-    return _StartVerdict(sentence, left, newer, unserved, taken, faults)
+    return _StartVerdict(sentence, left, newer, unserved, taken, faults, contradicting)
 
 
 def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict) -> None:
@@ -436,6 +444,11 @@ def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict)
         else:
             facts["reason"] = forecast.reason or ""
         report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
+    told = {fault.key for fault in answer.faults}
+    for misfit in answer.misfits:
+        if misfit.key not in told:
+            facts = {"setting": misfit.given, "set": misfit.line, "broker": forecast.version, "reason": misfit.words}
+            report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
 
 
 def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:

@@ -92,3 +92,40 @@ def test_damage_of_a_part_is_no_fault_of_the_setting_that_names_it(tmp_path: Pat
     assert "CFG-SETTING" not in report["counts"]
     assert report["broker"]["starts"] is False
     assert report["broker"]["reason"].startswith("rocksdbstore/ cannot be opened")
+
+
+_ID = {"enableControllerMode": "true"}
+MISFITS: dict[str, tuple[str, Mapping[str, str], list[str], str]] = {
+    "broker name": ("5.4.0-controller-master", {**_ID, "brokerName": "b"}, ["brokerName=broker-11"], "registers"),
+    "cluster and broker name": (
+        "5.4.0-controller-slave",
+        {**_ID, "brokerClusterName": "c", "brokerName": "b"},
+        ["brokerClusterName=DefaultCluster", "brokerName=broker-11"],
+        "registers",
+    ),
+    "broker id": ("5.4.0-controller-master", {**_ID, "brokerId": "7"}, [], ""),
+    "no controller": ("5.4.0-controller-master", {"enableControllerMode": "false", "brokerName": "b"}, [], ""),
+    "version 2": ("5.5.1-config-v2", {"configManagerVersion": "v1"}, ["configManagerVersion=v2"], "config/rdb/"),
+    "store type": (
+        "5.4.0-rocksdb",
+        {"storeType": "default"},
+        ["storeType=defaultRocksDB"],
+        "config/consumerOffsets/ (storeType=default)",
+    ),
+    "store type of 5.5.1": (
+        "5.5.1-rocksdb",
+        {"storeType": "default"},
+        ["storeType=defaultRocksDB"],
+        "config/consumerOffsets/ (storeType=default)",
+    ),
+    "another case": ("5.4.0-rocksdb", {"storeType": "DEFAULTROCKSDB"}, [], ""),
+}
+
+
+@pytest.mark.parametrize("what", MISFITS)
+def test_settings_that_contradict_files_beside_the_log_come_with_the_line_to_write(what: str, tmp_path: Path) -> None:
+    name, settings, lines, words = MISFITS[what]
+    store = copy_store(name, tmp_path)
+    report = verify(store, name, settings, exit_code=1 if lines else 0)
+    assert sorted(one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING") == lines
+    assert words in report["verdict"]
