@@ -134,6 +134,7 @@ class PlainStart:
     def run(self) -> StartForecast:
         """Load, recover and start; return the forecast, at the latest when something stops the start."""
         try:
+            self._check_access()
             self._check_constructor()
             check_before_load(self.store, self.rules, self.config)
             check_queue_stores(self.store, self.rules, self.config, self.kinds)
@@ -150,6 +151,16 @@ class PlainStart:
                 self.notes.append(HIDDEN)
             return self._forecast(failure)
         return self._forecast()
+
+    def _check_access(self) -> None:
+        """Fail if the broker cannot open a database of users or permissions. Errors: StartRefused."""
+        configured = any(self.config.text(f"{name}MetadataProvider") for name in ("authentication", "authorization"))
+        if configured and self.rules.access_databases:
+            from rmqstore.brokers.rocksdb import unreadable_access
+
+            obstacle = unreadable_access(self.store, self.config)
+            if obstacle is not None:
+                raise StartRefused(obstacle.reason_text(self.store.root), obstacle.log_line, PROCESS_EXIT)
 
     def _check_constructor(self) -> None:
         """Fail if the store's constructor refuses the settings of the log. Errors: StartRefused."""

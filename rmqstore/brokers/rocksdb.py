@@ -18,9 +18,15 @@ from pathlib import Path
 from rmqstore.brokers.dispatch import Queues
 from rmqstore.brokers.mapped_files import Obstacle
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.config import CONFIG_DATABASES, tables_in
+from rmqstore.files.config import CONFIG_DATABASES, WITHOUT_POSITIONS, tables_in
 from rmqstore.files.files import Files
-from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable
+from rmqstore.files.rocksdb.database import (
+    CannotRead,
+    DamagedDatabase,
+    UnknownFormat,
+    is_readable,
+    open_database,
+)
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
 from rmqstore.files.rocksdb.rows import DIRECTORY, last_offset, table_rows
 from rmqstore.files.store import Store
@@ -118,11 +124,36 @@ def unreadable_rocksdb_config(store: Store) -> Obstacle | None:
     return None
 
 
+_PROVIDERS = {"users": "authenticationMetadataProvider", "acls": "authorizationMetadataProvider"}
+"""Database in config/ → the setting with which a broker opens it."""
+
+
+def unreadable_access(store: Store, config: BrokerConfig) -> Obstacle | None:
+    """Return the first database of users or permissions that the broker opens and cannot open.
+
+    Source: BrokerController#initializeMetadata, LocalAuthenticationMetadataProvider#initialize,
+    LocalAuthorizationMetadataProvider#initialize (whole brokers of RocketMQ 5.4.0 and 5.5.1)
+    """
+    for name, provider in _PROVIDERS.items():
+        directory = store.root / "config" / name
+        if not config.text(provider).rpartition(".")[2].startswith("Local") or not store.files.exists(directory):
+            continue
+        if reason := _by_names(store.files, directory) or _unread(store.files, directory):
+            return Obstacle(
+                directory,
+                Text("the RocksDB {path} cannot be read: {reason}", path=directory, reason=reason),
+                f"Failed to load rocksdb for auth_{name.removesuffix('s')}",
+            )
+    return None
+
+
 def _unread(files: Files, directory: Path) -> str:
     """Return why a database cannot be opened or read; "" if it can, or if this cannot be determined."""
     if not files.exists(directory / "CURRENT") or not is_readable():
         return ""
     try:
+        if directory.name in WITHOUT_POSITIONS:
+            open_database(files, directory)
         for table in tables_in(directory.name):
             for _ in table_rows(files, directory, table):
                 pass

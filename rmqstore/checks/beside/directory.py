@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqstore.checks.beside.permissions import CannotJudge, check_rights, require_readable
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Report
-from rmqstore.files.config import WITHOUT_POSITIONS, tier_words
+from rmqstore.files.config import tier_words
 from rmqstore.files.journals import journal_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store, unknown_entries
@@ -308,7 +308,7 @@ def _not_read(store: Store, report: Report, opened_rocksdb: Collection[str]) -> 
     report.unchecked += [
         Text("config/{name}/: configuration in RocksDB is not checked", name=name)
         for name in store.rocksdb_config
-        if f"config/{name}" not in opened_rocksdb and name not in WITHOUT_POSITIONS
+        if f"config/{name}" not in opened_rocksdb
     ]
     left = store.left_by_dledger
     report.notes += [

@@ -583,6 +583,21 @@ ROWS: Rows = (
             "transRocksDBEnable it checks no half message, with indexRocksDBEnable it finds nothing."
         ),
     ),
+    warning(
+        code=codes.RDB_ACCESS,
+        title=Text("the RocksDB of users or permissions is damaged"),
+        why_not=Text("nothing else in the store has users and permissions"),
+        to_do=Text(
+            "take the directory from a backup; or move it out of the store, start the broker with "
+            "initAuthenticationUser, and create users and permissions again with mqadmin"
+        ),
+        about=Text(
+            "config/users/ or config/acls/ is missing a file or has wrong bytes. With its metadata provider configured "
+            "(authenticationMetadataProvider, authorizationMetadataProvider), RocketMQ 5.3.0 and newer open it at each "
+            "start, and end with 255 if they cannot (`Failed to load rocksdb for auth_user`). Otherwise they do not "
+            "read it."
+        ),
+    ),
     repairable_warning(
         code=codes.RDB_POP_BEYOND,
         title=Text("rows in kvStore/ name messages that their queue does not have"),

@@ -236,6 +236,15 @@ def last_offset(store: Store, family: str) -> int | None:
     return None if rows is None else rows.position(family, LAST_OFFSET)
 
 
+def access_rows(files: Files, directory: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Yield key and value of each row of config/users/ or config/acls/: a user or a subject, and JSON.
+
+    Errors: CannotRead. Source: LocalAuthenticationMetadataProvider#initialize (RocketMQ 5.5.1)
+    """
+    for keys, values in open_database(files, directory).chunks("default"):
+        yield from zip(keys, values, strict=True)
+
+
 def pop_rows(store: Store) -> Iterator[tuple[bytes, bytes, PopRow | None]]:
     """Yield key, value and content of each row of kvStore/; the content is None if it has another form.
 
