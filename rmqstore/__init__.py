@@ -43,7 +43,7 @@ _EXPORTS = {
     "DLedgerReader": ("rmqstore.views.dledger_store", "DLedgerReader"),
     "DLedgerTarget": ("rmqstore.repair.migrate_to_dledger", "Target"),
     "ExpireOptions": ("rmqstore.repair.expire", "ExpireOptions"),
-    "ExportOptions": ("rmqstore.views.dump.messages", "ExportOptions"),
+    "ExportOptions": ("rmqstore.views.export", "ExportOptions"),
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
     "MessageStore": ("rmqstore.append.message_store", "MessageStore"),
     "NewMessage": ("rmqstore.append.encoder", "NewMessage"),
@@ -64,7 +64,7 @@ _EXPORTS = {
     "compare": ("rmqstore.views.compare", "compare"),
     "dump_messages": ("rmqstore.views.dump.messages", "dump_messages"),
     "examine": ("rmqstore.checks.verify", "examine"),
-    "export_messages": ("rmqstore.views.dump.messages", "export_messages"),
+    "export_messages": ("rmqstore.views.export", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
     "measure": ("rmqstore.repair.planned", "measure"),
     "migrate_to_commitlog": ("rmqstore.repair.migrate_to_commitlog", "migrate_to_commitlog"),
@@ -109,8 +109,9 @@ if TYPE_CHECKING:
     from rmqstore.repair.replica.own_copies import plan_with_copies as plan_recovery
     from rmqstore.views.compare import Comparison, compare
     from rmqstore.views.dledger_store import DLedgerCommitLog, DLedgerReader
-    from rmqstore.views.dump.messages import ExportOptions, dump_messages, export_messages
+    from rmqstore.views.dump.messages import dump_messages
     from rmqstore.views.dump.selection import Selection
+    from rmqstore.views.export import ExportOptions, export_messages
     from rmqstore.views.info import info
     from rmqstore.views.store_view import Queue, StoredMessage, StoreView
     from rmqstore.views.store_view import open as open  # noqa: A004 - the word of the library, as gzip.open

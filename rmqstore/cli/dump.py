@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -28,7 +29,7 @@ from rmqstore.cli.shared.selections import (
     refuse_with_positions,
     selection_of,
 )
-from rmqstore.errors import NotAStore, UsageError, reason
+from rmqstore.errors import UsageError, reason
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from rmqstore.views.dump.selection import Selection
 
 
+POSITIONS = "rmqstore.cli.positions"
+"""What shows --positions. It forecasts a start, which nothing else in `dump` needs to know about."""
 MESSAGES = ("messages", "commitlog", "dledger")
 ROWS = ("timer-rows", "trans-rows", "index-rows", "pop-rows")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel", *ROWS)
@@ -162,7 +165,8 @@ def dump(
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     live = note_live(out, opened, Text("what it writes from now on may be missing"))
     if asked.positions:
-        return _positions(out, opened, what, work.broker, work.jobs)
+        show: Callable[..., int] = importlib.import_module(POSITIONS).show
+        return show(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
         return dump_units(out, opened, what, selection)
     if what in SMALL:
@@ -351,37 +355,7 @@ def _text_form(out: Output, job: Job) -> str:
     return "csv" if out.format == "csv" and whole and not job.body.style else ""
 
 
-# --- positions and hex -----------------------------------------------------------------------------------------------
-
-
-def _positions(out: Output, store: Store, what: str, broker: str | None, jobs: int | None) -> int:
-    from rmqstore.scan.workers import jobs_or_default
-    from rmqstore.views.dump.messages import logs_of, positions
-
-    if not logs_of(store, what):
-        raise NotAStore(Text("{path} has no log", path=store.path), Text("see `rmqstore info`"))
-    found = list(positions(store, what, jobs=jobs_or_default(jobs)))
-    stop = _broker_stop(out, store, broker)
-    write_rows(
-        out,
-        chain(chain.from_iterable(one.rows() for one in found), (one.summary() | stop for one in found)),
-        exact=True,
-    )
-    return 1 if any(one.tiling.first_bad() for one in found) else 0
-
-
-def _broker_stop(out: Output, store: Store, broker: str | None) -> dict[str, Any]:
-    """Return the columns for where a broker's recovery would stop; none for a part of a store."""
-    if store.part is not None:
-        return {}
-    from rmqstore.brokers.forecast import StartOptions
-    from rmqstore.brokers.simulate import simulate_start
-
-    forecast = simulate_start(store, version=broker, options=StartOptions(thorough=False)).to_json()
-    if not forecast["starts"]:
-        words = Text("note: RocketMQ {version} would not start: {reason}")
-        out.note(words.format(version=forecast["version"], reason=forecast["reason"]))
-    return {"broker": forecast["version"], "broker_stop": forecast["commitlog_stop"]}
+# --- hex -------------------------------------------------------------------------------------------------------------
 
 
 def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: bool) -> int:

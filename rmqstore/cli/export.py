@@ -22,8 +22,9 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import ExportOptions, Skipped
+    from rmqstore.views.dump.messages import Skipped
     from rmqstore.views.dump.selection import Selection
+    from rmqstore.views.export import ExportOptions
 
 
 @command(
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
 @click.option(
     "--split-batches", is_flag=True, help="Write each message of a batch record (BatchCQ) as a row of its own."
 )
-@gathered("options", "rmqstore.views.dump.messages:ExportOptions")
+@gathered("options", "rmqstore.views.export:ExportOptions")
 def export(
     out: Output,
     store: Path,
@@ -116,7 +117,7 @@ def _write_arrow(
     from rmqstore.views.dump.messages import Skipped, read_batches
 
     job = options.job(selection, "arrow")
-    rows = ArrowRows(job.body, positions=job.positions, stale=job.stale)
+    rows = ArrowRows(job.body, positions=job.positions, stale=options.stale)
     sides: frozenset[str] = frozenset()
     with out.stream() as file:
         whole = file.seekable() and out.path is not None

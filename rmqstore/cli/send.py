@@ -272,7 +272,8 @@ def _of_store(
     from rmqstore.append.sending.send import Numbered
     from rmqstore.files.sources import LOG_ONLY
     from rmqstore.scan.window import ScanOptions
-    from rmqstore.views.dump.messages import CHUNK, ExportOptions, read_messages
+    from rmqstore.views.dump.messages import CHUNK, read_messages
+    from rmqstore.views.export import ExportOptions
 
     opened = open_named(source, config, LOG_ONLY)
     refuse_without_log(opened)

@@ -205,7 +205,7 @@ def records_of(
     repaired = repaired_records(store)
     look = partial(_split_hits, _ExpectedTexts(names), repaired, options or ScanOptions())
     best: dict[int, tuple[tuple[int, int, int], Hit]] = {}
-    for log in (own_log(store, log) for log in logs_of(store)):
+    for log in (own_log(log) for log in logs_of(store)):
         splits = list(splits_for(log, Selection(), workers.split_size))
         for split, part in joined(look, splits, workers.jobs if len(names) <= _FEW else 1, workers.mapper):
             for hit in part.hits:

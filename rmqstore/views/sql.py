@@ -150,7 +150,7 @@ class Query:
         for ref in self.refs:
             store = ref.open()
             repaired = repaired_records(store)
-            for log in (own_log(store, log) for log in logs_of(store, view)):
+            for log in (own_log(log) for log in logs_of(store, view)):
                 damage = Skipped(live=ref.label in self._live)
                 try:
                     for piece in log_pieces(ref.label, log, _WHOLE):

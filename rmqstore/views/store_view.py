@@ -25,8 +25,9 @@ from rmqstore.formats.message import Fault, Message, check_message, host_text, i
 from rmqstore.formats.times import epoch_ms, utc
 from rmqstore.texts import Text, many
 from rmqstore.views import lookup
-from rmqstore.views.dump.messages import ExportOptions, Job, Skipped, read_batches, read_records
+from rmqstore.views.dump.messages import Job, Skipped, read_batches, read_records
 from rmqstore.views.dump.selection import Selection
+from rmqstore.views.export import ExportOptions
 
 Words = str | Iterable[str]
 """One string, or several."""

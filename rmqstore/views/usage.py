@@ -232,7 +232,7 @@ def usage(
     damage = damage if damage is not None else Skipped()
     selection = replace(selection or Selection(), fillers=fillers, repaired=repaired_records(store))
     count = partial(count_split, dimensions, selection, options or ScanOptions(crc=False))
-    for log in (own_log(store, log) for log in logs_of(store)):
+    for log in (own_log(log) for log in logs_of(store)):
         splits = list(splits_for(log, selection, workers.split_size))
         for split, part in joined(count, splits, workers.jobs, workers.mapper):
             damage.at_file(log.name, split.file)

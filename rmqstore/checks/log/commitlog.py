@@ -26,6 +26,7 @@ from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import Fault, NewerRecords
 from rmqstore.scan.dispatch import BatchRow
+from rmqstore.scan.old_records import end_before_old_records
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
@@ -396,23 +397,16 @@ def join_queues(results: list[LogResult]) -> dict[QueueName, QueuePart]:
 
 
 def _find_stale(result: LogResult) -> None:
-    """Set `stale_from` if old records follow the end: they are older, and follow a torn record or repeat offsets.
-
-    A broker that truncated its log overwrites the old records, and what it has not reached yet remains. If the new end
-    is not the start of an old record, the rest of a torn record is between them; otherwise queue offsets repeat.
-    Truncation deletes the files after the new end, so all old records are in the file with the end.
-    Source: MappedFileQueue#truncateDirtyFiles, RocketMQ 5.4.0
-    """
+    """Set `stale_from` if old records follow the end."""
     start = result.back_from
     file = result.queue.find(start) if start is not None else None
-    if start is None or file is None or result.tiling.wrote() > file.stop:
+    if file is None or result.tiling.wrote() > file.stop:
         return
-    if start == file.start:  # truncation would have deleted this file
+    try:
+        if end_before_old_records(file, start, result.body_offset) is not None:
+            result.stale_from = start
+    except FileNotFoundError:  # a live broker deleted it
         return
-    torn = result.tiling.find(start - 1) if start > result.tiling.start else None
-    after = [at for part in result.queues.values() for at, _ in part.repeats if at >= start]
-    if (torn is not None and torn.kind is Kind.DIRTY and not torn.count and torn.stop == start) or after:
-        result.stale_from = start
 
 
 def end_of_log(queue: MappedFileQueue, body_offset: int = 0) -> int:

@@ -23,11 +23,12 @@ from rmqstore.messages.table import MessageTable
 from rmqstore.messages.unpacked import unpacked
 from rmqstore.scan.columns import NOTHING, Columns
 from rmqstore.scan.kernels import I64, U8, Bool
+from rmqstore.scan.old_records import without_old_records
 from rmqstore.scan.records import scan_file, scan_split
 from rmqstore.scan.resync import resync
-from rmqstore.scan.tiling import Kind, Run, Tiling
+from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions, Window
-from rmqstore.scan.workers import SPLIT_SIZE, Split, SplitPart, joined, plan_splits
+from rmqstore.scan.workers import Split, SplitPart, joined
 from rmqstore.views.dump.selection import Selection, Selector, offsets_between
 from rmqstore.views.dump.workers import map_into_shared
 
@@ -146,6 +147,10 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
     return sorted((log for log in logs if what in ("messages", log.name)), key=lambda log: log.queue.start)
 
 
+EarlierRecords = Callable[[Store, ScanOptions, int, Progress], Iterator[tuple[str, Columns]]]
+"""Yields file name and records of earlier logs; takes the number of processes, and what counts the bytes read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What a worker does with a split. It can be pickled.
@@ -153,8 +158,9 @@ class Job:
     `form`: how records are rendered: "text" (JSON lines), "csv", "message" (`FoundRecord`), "arrow" (record batch) or
     "columns" (`MessageTable`). `entries`: render DLedger entries with the message inside. `foreign`: include records
     whose PHYSICALOFFSET is not their offset. `export`: only sound records, with the fields of an export, and with
-    `schema.POSITIONS` if `positions`. `stale`: records of earlier logs instead of messages, with `export`. `iso`: times
-    in ISO 8601 instead of epoch ms. `split_batches`: the messages of batch records instead of these.
+    `schema.POSITIONS` if `positions`. `earlier`: what reads records of earlier logs, which the job has instead of
+    messages. `iso`: times in ISO 8601 instead of epoch ms. `split_batches`: the messages of batch records instead of
+    these.
     """
 
     selection: Selection
@@ -164,7 +170,7 @@ class Job:
     foreign: bool = False
     export: bool = False
     positions: bool = False
-    stale: bool = False
+    earlier: EarlierRecords | None = None
     iso: bool = False
     split_batches: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
@@ -217,7 +223,7 @@ def lines_of(job: Job) -> MessageLines:
         export=job.export,
         positions=job.positions,
         repaired=job.selection.repaired,
-        stale=job.stale,
+        stale=job.earlier is not None,
     )
     lines.iso = job.iso
     lines.fillers = job.selection.fillers
@@ -228,7 +234,7 @@ def lines_of(job: Job) -> MessageLines:
 def _arrow_rows(job: Job) -> ArrowRows:
     from rmqstore.messages.arrow import ArrowRows
 
-    return ArrowRows(job.body, positions=job.positions, repaired=job.selection.repaired, stale=job.stale)
+    return ArrowRows(job.body, positions=job.positions, repaired=job.selection.repaired, stale=job.earlier is not None)
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
@@ -276,20 +282,16 @@ def _render(
         out.ends += [ends] if job.selection.limit is not None or job.selection.reverse else []
 
 
-def _old_records(store: Store, job: Job, jobs: int, progress: Progress) -> Iterator[Rendered]:
+def _earlier(job: Job, found: Iterator[tuple[str, Columns]]) -> Iterator[Rendered]:
     """Yield the selected records of earlier logs."""
-    from rmqstore.views.dump.old_records import OldRecordFinder
-
     selector = _selector(job.selection)
-    finder = OldRecordFinder(store, jobs=jobs, options=job.scan, live=store.lock_state().held, progress=progress)
-    for old in finder.found():
-        mask = selector.mask(old.columns)
-        columns = old.columns if mask is None else old.columns.take(np.flatnonzero(mask))
-        if not len(columns):
-            continue
-        out = Rendered()
-        _render(job, columns, out, (old.gap.file.name, Fault.NONE, None), out.room)
-        yield out
+    for file, columns in found:
+        mask = selector.mask(columns)
+        chosen = columns if mask is None else columns.take(np.flatnonzero(mask))
+        if len(chosen):
+            out = Rendered()
+            _render(job, chosen, out, (file, Fault.NONE, None), out.room)
+            yield out
 
 
 def _shown(run: Run, job: Job, selector: Selector) -> tuple[Columns | None, Bool | None, bool]:
@@ -374,8 +376,8 @@ def _parts(
     store: Store, what: str, job: Job, damage: Skipped | None, jobs: int = 1, progress: Progress = None
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
-    if job.stale:
-        yield from _old_records(store, job, jobs, progress)
+    if job.earlier is not None:
+        yield from _earlier(job, job.earlier(store, job.scan, jobs, progress))
         return
     damage = Skipped() if damage is None else damage
     logs = logs_of(store, what)
@@ -385,7 +387,7 @@ def _parts(
         job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
     if job.selection.reverse:
         for log in reversed(logs):
-            yield from _backwards(log if job.foreign else own_log(store, log), job, damage)
+            yield from _backwards(log if job.foreign else own_log(log), job, damage)
         return
     if job.selection.limit is not None:
         jobs = 1
@@ -394,17 +396,15 @@ def _parts(
         last = log.queue.without_oldest(len(log.queue.files)).start
         earlier = [split for split in splits_for(log, job.selection) if split.file.start < last]
         yield from _forwards(log.name, earlier, job, damage, jobs, progress)
-        own = log if job.foreign else own_log(store, log)
+        own = log if job.foreign else own_log(log)
         later = [split for split in splits_for(own, job.selection) if split.file.start >= last]
         yield from _forwards(log.name, later, job, damage, jobs, progress)
         damage.close()
 
 
-def own_log(store: Store, log: Log) -> Log:
+def own_log(log: Log) -> Log:
     """Return a log without old records that directly follow its last message."""
-    from rmqstore.views.dump.old_records import own_part
-
-    return replace(log, queue=own_part(store, log.queue, log.body_offset))
+    return replace(log, queue=without_old_records(log.queue, log.body_offset))
 
 
 def _forwards(
@@ -523,50 +523,6 @@ def dump_messages(
         yield from rows
 
 
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
-    """The contents of exported rows.
-
-    `body`: include bodies. `decode`: decompress them, and clear the compression bits of SYSFLAG. `text`: UTF-8 bodies
-    as text instead of base64. `positions`: include offset, size and message id, which are only valid in this store.
-    `fillers`: include the records that repairs put in the place of lost messages. `stale`: instead of the messages of
-    the log, the records of earlier logs in bytes that do not belong to it. `split_batches`: the messages of batch
-    records instead of these.
-    """
-
-    body: bool = True
-    decode: bool = False
-    text: bool = False
-    positions: bool = False
-    fillers: bool = False
-    stale: bool = False
-    split_batches: bool = False
-    scan: ScanOptions = field(default_factory=ScanOptions)
-
-    def job(self, selection: Selection, form: str) -> Job:
-        """Return the job that reads these rows."""
-        style = BodyStyle(("text" if self.text else "base64") if self.body else None, not self.decode)
-        selection = replace(selection, fillers=self.fillers)
-        job = Job(selection, form, body=style, export=True, positions=self.positions, stale=self.stale, scan=self.scan)
-        return replace(job, split_batches=self.split_batches)
-
-
-def export_messages(
-    store: Store,
-    selection: Selection | None = None,
-    options: ExportOptions | None = None,
-    *,
-    damage: Skipped | None = None,
-    jobs: int = 1,
-) -> Iterator[list[Row]]:
-    """Yield the selected sound records as rows, some thousand at a time, with the fields of `rmqstore export`.
-
-    Fills in `damage`. Errors: OSError only for files that cannot be opened.
-    """
-    job = (options or ExportOptions()).job(selection or Selection(), "text")
-    return read_messages(store, "messages", job, damage, jobs=jobs)
-
-
 def read_batches(store: Store, job: Job, damage: Skipped | None = None, *, progress: Progress = None) -> Iterator[Any]:
     """Yield the records of a job of form "arrow" as record batches."""
     left = job.selection.limit
@@ -582,69 +538,6 @@ def read_batches(store: Store, job: Job, damage: Skipped | None = None, *, progr
 
 def read_tables(store: Store, damage: Skipped) -> Iterator[MessageTable]:
     """Yield the sound messages of a store as tables."""
-    job = ExportOptions(scan=ScanOptions(chunk=CHUNK)).job(Selection(), "columns")
+    job = Job(Selection(), "columns", export=True, scan=ScanOptions(chunk=CHUNK))
     for part in _parts(store, "messages", job, damage):
         yield from part.records
-
-
-@dataclass(frozen=True, slots=True)
-class Positions:
-    """One log and its tiling. Units: bytes, global offsets."""
-
-    log: Log
-    tiling: Tiling
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield {"queue", "file", "kind", "start", "stop", "bytes", "records", "cause"} for every run."""
-        for run in self.tiling:
-            file = self.log.queue.find(run.start)
-            yield {
-                "queue": self.log.name,
-                "file": file.name if file is not None else None,
-                "kind": run.kind.name,
-                "start": run.start,
-                "stop": run.stop,
-                "bytes": run.stop - run.start,
-                "records": run.count,
-                "cause": None if run.cause is Fault.NONE else run.cause.name,
-            }
-
-    def summary(self) -> dict[str, Any]:
-        """Return {"queue", "wrote", "next_append", "records", "dirty_bytes"}."""
-        return {
-            "queue": self.log.name,
-            "wrote": self.tiling.wrote(),
-            "next_append": self.tiling.next_append(),
-            "records": self.tiling.records(),
-            "dirty_bytes": sum(r.stop - r.start for r in self.tiling if r.kind is Kind.DIRTY),
-        }
-
-
-@dataclass(slots=True)
-class _PositionPart(SplitPart):
-    runs: tuple[Run, ...] = ()
-
-
-def _tile(split: Split) -> _PositionPart:
-    out = _PositionPart()
-    tiling: Tiling | None = None
-    for run in scan_split(split):
-        tiling = tiling or Tiling(run.start)
-        tiling.add(run)
-        out.extend(run.start, run.stop)
-    out.runs = tuple(tiling or ())
-    return out
-
-
-def positions(store: Store, what: str, *, jobs: int) -> Iterator[Positions]:
-    """Yield the tilings of the logs that `logs_of` returns for `what`."""
-    for log in logs_of(store, what):
-        queue = log.queue
-        tiling = Tiling(queue.start)
-        tiling.breaks = frozenset(f.start for f in queue.files)
-        splits = plan_splits(queue, body_offset=log.body_offset, size=SPLIT_SIZE)
-        for _, part in joined(_tile, splits, jobs):
-            if part.begin is not None and part.begin > tiling.stop:
-                tiling.add(Run(Kind.HOLE, tiling.stop, part.begin))
-            tiling.extend(part.runs)
-        yield Positions(log, tiling)

@@ -16,16 +16,14 @@ from typing import Any
 import numpy as np
 
 from rmqstore.checks.log.commitlog import LogResult, PassWork, read_log
-from rmqstore.checks.log.log_contents import LogContents
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.problems.report import Findings
-from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import Store
 from rmqstore.formats import properties
 from rmqstore.formats.message import BLANK
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool
-from rmqstore.scan.records import good_records
 from rmqstore.scan.resync import proven_records
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
@@ -123,6 +121,16 @@ class OldRecordFinder:
         return False
 
 
+def earlier_records(
+    store: Store, options: ScanOptions, jobs: int, progress: Progress | None
+) -> Iterator[tuple[str, Columns]]:
+    """Yield the old records of a store in address order, each with the name of its file."""
+    live = store.lock_state().held
+    finder = OldRecordFinder(store, jobs=jobs, options=options, live=live, progress=progress)
+    for old in finder.found():
+        yield old.gap.file.name, old.columns
+
+
 def read_logs(
     store: Store,
     options: ScanOptions,
@@ -144,26 +152,6 @@ def read_logs(
 def _passing(store: Store, options: ScanOptions) -> PassOptions:
     given = tuple(sorted(store.config.given.items()))
     return PassOptions(store.path, given, options, crosscheck=False, files=store.files)
-
-
-def own_part(store: Store, queue: MappedFileQueue, body_offset: int) -> MappedFileQueue:
-    """Return a log of a store without old records that directly follow its last message.
-
-    They name their own position, so that only older times and repeated queue offsets tell them from messages. A broker
-    that cuts its log deletes later files, therefore only the last file is read.
-    """
-    last = queue.without_oldest(len(queue.files))
-    times = LogContents()
-    for file in last.files[:1]:
-        try:
-            for columns in good_records(file, body_offset):
-                times.add_times(columns, slice(None))
-        except FileNotFoundError:
-            continue
-    if times.back_from is None:
-        return queue
-    result = read_log(last, _passing(store, ScanOptions()), Findings(keep=0), body_offset=body_offset)
-    return queue if result.stale_from is None else queue.cut_at(result.wrote)
 
 
 def gaps_of(result: LogResult) -> Iterator[UnusedBytes]:
