@@ -208,7 +208,7 @@ def _refuse_other(building: Path, state: Path, mark: str) -> None:
     """
     try:
         found = json.loads(state.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or found.get("import") != mark:
         raise Refused(

@@ -15,26 +15,28 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
-from rmqstore.backup.manifest import BranchStart, LeftLink, LogCopy, Manifest, OtherFile, config_key, layout_of
+from rmqstore.backup.manifest import (
+    CHUNK,
+    DERIVED,
+    BranchStart,
+    LeftLink,
+    LogCopy,
+    Manifest,
+    OtherFile,
+    config_key,
+    layout_of,
+)
 from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
 from rmqstore.files.files import DirEntry
-from rmqstore.files.lock import LOCK_NAME
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.store import Store, open_store, while_files_expire
-from rmqstore.files.store_queues import SEPARATE, SHARED, has_database
-from rmqstore.files.users import JOURNAL_FOLDER
+from rmqstore.files.store_queues import has_database
 from rmqstore.files.walk import Leads, OwnFiles, walk
 from rmqstore.texts import Text
 
-CHUNK = 1 << 20
-_DERIVED = frozenset(
-    {SHARED, SEPARATE, "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort", LOCK_NAME}
-    | {JOURNAL_FOLDER, "lost+found"}
-)
-"""Entries of the root that are rebuilt from the log, or belong to a running process."""
 _LATER = ("topics", "subscriptionGroup", "topicQueueMapping", "metadata", "rdb", "epochFileCheckpoint")
 """Beginnings of the names of what is read after the end of the log: no message may lack its topic."""
 _TRIES = 5
@@ -89,7 +91,7 @@ class OtherFiles:
         return True
 
     def _is_derived(self, path: Path) -> bool:
-        return path.relative_to(self.store.root).parts[0] in _DERIVED
+        return path.relative_to(self.store.root).parts[0] in DERIVED
 
     def _is_wanted(self, entry: DirEntry) -> bool:
         return not self._is_derived(entry.path) and entry.path not in self._logs()

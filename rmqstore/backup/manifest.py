@@ -19,8 +19,10 @@ from rmqstore.errors import CouldNotCheck, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.broker_settings import STORE_SETTINGS
 from rmqstore.files.index import index_sizes
+from rmqstore.files.lock import LOCK_NAME
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.files.store_queues import CONFIGURED_SIZES, SEPARATE, SEPARATE_KEY
+from rmqstore.files.store_queues import CONFIGURED_SIZES, SEPARATE, SEPARATE_KEY, SHARED
+from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.files.walk import Leads
 from rmqstore.texts import Text
 
@@ -32,6 +34,19 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 _VERSION = re.compile(r"\d{1,4}(\.\d{1,4}){2}")
 _SNAPSHOT = re.compile(r"\d{8}T\d{6}Z(-\d{1,6})?")
 _MOST = 1 << 62
+_MAX_INT = (1 << 31) - 1
+"""The largest size that a setting of a broker can have, a Java int."""
+CHUNK = 1 << 20
+"""Bytes of a small file that are one object."""
+DERIVED = frozenset(
+    {SHARED, SEPARATE, "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort", LOCK_NAME}
+    | {JOURNAL_FOLDER, "lost+found"}
+)
+"""Entries of the root that are in no snapshot: rebuilt from the log, or of a running process."""
+_SIZES = frozenset(
+    {"mappedFileSizeCommitLog", "mappedFileSizeTimerLog", "maxHashSlotNum", "maxIndexNum"}
+    | {kind.size_key for kind in CONFIGURED_SIZES}
+)
 TAIL = ".tail-"
 """In the name of an object: it continues a file of the log from an offset on."""
 
@@ -309,7 +324,7 @@ def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
     Errors: Refused for a newer format; CouldNotCheck for anything that is not a manifest.
     """
     try:
-        document = json.loads(data)
+        document = read_json(data)
         if not isinstance(document, dict):
             raise Unsound
         refuse_newer(document.get("format"), Text("snapshot {name}@{snapshot}", name=name, snapshot=snapshot))
@@ -319,6 +334,14 @@ def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
             Text("the manifest of {name}@{snapshot} is damaged", name=name, snapshot=snapshot),
             Text("use another snapshot; `rmqstore snapshots --check` lists all"),
         ) from error
+
+
+def read_json(data: bytes) -> Any:
+    """Parse JSON from a repository. Errors: ValueError, also if it is nested too deeply."""
+    try:
+        return json.loads(data)
+    except RecursionError as error:
+        raise ValueError("too deeply nested") from error
 
 
 def refuse_newer(number: object, what: str) -> None:
@@ -334,19 +357,22 @@ class _FieldReader:
     """Turns parsed JSON into a manifest. Errors: Unsound, and those of wrong types and missing keys."""
 
     def manifest(self, data: Mapping[str, Any], name: str, snapshot: str) -> Manifest:
-        if data["name"] != name or data["snapshot"] != snapshot:
+        if data["name"] != name or data["snapshot"] != snapshot or not is_snapshot(snapshot):
             raise Unsound
         logs = tuple(self.log(one) for one in data["logs"])
         if len({log.name for log in logs}) != len(logs):
             raise Unsound
         left = data.get("left_out", ())  # not in snapshots of 1.0.0rc1
+        layout = self.layout(data["layout"])
+        others = tuple(self.other(one) for one in data["others"])
+        _refuse_clashes(others, layout)
         return Manifest(
             name,
             snapshot,
             _number(data["time"]),
-            self.layout(data["layout"]),
+            layout,
             logs,
-            tuple(self.other(one) for one in data["others"]),
+            others,
             _counts(data["counts"]),
             tuple(self.branch(one) for one in data["branches"]),
             _number(data["new_bytes"]),
@@ -360,7 +386,7 @@ class _FieldReader:
         size = _number(data["file_size"])
         files = tuple(self.file(one, data["name"], size) for one in data["files"])
         starts = [file.start for file in files]
-        if size < 1 or any(start % size for start in starts) or starts != sorted(set(starts)):
+        if not 1 <= size <= _MAX_INT or any(start % size for start in starts) or starts != sorted(set(starts)):
             raise Unsound
         body_offset = _number(data["body_offset"])
         if body_offset not in (0, 48):
@@ -395,12 +421,14 @@ class _FieldReader:
 
     def other(self, data: Mapping[str, Any]) -> OtherFile:
         chunks = tuple((digest, _number(length)) for digest, length in data["chunks"])
-        if not all(digest == "" or _HASH.fullmatch(digest) for digest, _ in chunks):
+        if not all((digest == "" or _HASH.fullmatch(digest)) and length <= CHUNK for digest, length in chunks):
             raise Unsound
         return OtherFile(safe_path(data["path"]), _number(data["mtime_ns"], -_MOST), chunks)
 
     def layout(self, data: Mapping[str, Any]) -> StoreLayout:
-        settings = {str(key): str(value) for key, value in data["settings"].items()}
+        settings = {key: str(value) for key, value in data["settings"].items() if key in DEFAULTS}
+        if not all(_is_size(value) for key, value in settings.items() if key in _SIZES):
+            raise Unsound
         self_id = data["self_id"]
         if self_id and (not isinstance(self_id, str) or not is_name(self_id)):
             raise Unsound
@@ -432,6 +460,24 @@ def _number(value: object, least: int = 0) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= _MOST:
         raise Unsound
     return value
+
+
+def _is_size(text: str) -> bool:
+    return len(text) <= len(str(_MAX_INT)) and text.isascii() and text.isdigit() and 0 < int(text) <= _MAX_INT
+
+
+def _refuse_clashes(others: Sequence[OtherFile], layout: StoreLayout) -> None:
+    """Errors: Unsound for a file in the place of another, of a log, or of what no snapshot contains."""
+    files = {other.path for other in others}
+    folders = {str(parent) for other in others for parent in PurePosixPath(other.path).parents}
+    member = f"dledger-{layout.self_id}"
+    logs = ("commitlog", f"{member}/data", f"{member}/index") if layout.self_id else ("commitlog",)
+    for path in files:
+        parts = PurePosixPath(path).parts
+        if parts[0] in DERIVED or path in logs or any(path.startswith(f"{log}/") for log in logs):
+            raise Unsound
+    if len(files) < len(others) or files & folders:
+        raise Unsound
 
 
 def _text(value: object) -> str:

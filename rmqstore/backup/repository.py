@@ -23,7 +23,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rmqstore.backup.manifest import FORMAT, Manifest, Unsound, is_snapshot, order_of, parse_manifest, refuse_newer
+from rmqstore.backup.manifest import (
+    FORMAT,
+    Manifest,
+    Unsound,
+    is_snapshot,
+    order_of,
+    parse_manifest,
+    read_json,
+    refuse_newer,
+)
 from rmqstore.backup.storage import LocalStorage, Storage, is_name
 from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
 from rmqstore.files.disk import REPOSITORY, address_in_repository
@@ -72,7 +81,7 @@ class Repository:
                 Text("did you mean {found}?", found=meant) if meant else Text("`rmqstore backup STORE REPO` makes one"),
             )
         try:
-            refuse_newer(json.loads(data)["format"], storage.address)
+            refuse_newer(read_json(data)["format"], storage.address)
         except (ValueError, TypeError, KeyError, Unsound) as error:
             raise CouldNotCheck(
                 Text("{address}/{marker} is damaged", address=storage.address, marker=REPOSITORY),
@@ -195,9 +204,9 @@ class StoreFolder:
 
     def unfinished(self) -> Manifest | None:
         """Return what an interrupted backup has copied; None if that is unknown."""
-        data = self.storage.read(self.key(UNFINISHED))
         try:
-            return None if data is None else parse_manifest(data, self.name, json.loads(data)["snapshot"])
+            data = self.storage.read(self.key(UNFINISHED))
+            return None if data is None else parse_manifest(data, self.name, read_json(data)["snapshot"])
         except (CouldNotCheck, ValueError, TypeError, KeyError):
             return None
 

@@ -24,7 +24,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from rmqstore.backup.storage import ObjectWriter, Storage, StoredObject, check_key
+from rmqstore.backup.storage import ObjectWriter, Storage, StoredObject, check_key, is_object
 from rmqstore.errors import (
     CouldNotCheck,
     NoSpace,
@@ -38,6 +38,7 @@ from rmqstore.errors import (
 from rmqstore.texts import Text
 
 _RENEW, _STALE = 60, 180  # seconds
+_LOCK_LIMIT = 4096  # bytes of a lock that are read
 _OPEN = 32  # objects that stay open for reading
 _AHEAD, _BLOCK = 4, 4 << 20  # blocks that are requested before they are needed, and their size in bytes
 _IN_FLIGHT = 64 << 20  # bytes of parts that are uploaded at the same time
@@ -142,7 +143,7 @@ class S3Storage(Storage):
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         for info in self._listed(self._path(prefix), recursive=True):
-            if info.is_file:
+            if info.is_file and is_object(info.base_name):
                 yield StoredObject(info.path.removeprefix(f"{self._base}/"), int(info.size))
 
     def folders(self) -> list[str]:
@@ -215,7 +216,8 @@ class S3Storage(Storage):
 
     def _holder(self, key: str) -> str:
         self._open.pop(key, None)
-        return (self.read(key, 4096) or b"").decode("utf-8", "replace")
+        size = self.size(key) or 0
+        return self.read_range(key, 0, min(size, _LOCK_LIMIT)).decode("utf-8", "replace")
 
 
 class _ReadAhead:

@@ -18,13 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.append.disk import SequentialFile, sync_directory
-from rmqstore.errors import OutputExists, Refused, UsageError
+from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.disk import explain, explained
 from rmqstore.files.private import create_private, make_private_directories
+from rmqstore.files.reading import open_beneath
 from rmqstore.texts import Text
 
 _PART = re.compile(r"[A-Za-z0-9_%~+=@,-][A-Za-z0-9._%~+=@,-]{0,199}")
-MAX_SMALL = 256 << 20
+MAX_SMALL = 64 << 20
 """Greatest size of an object that is read as a whole: manifests. Bytes."""
 
 
@@ -117,10 +118,13 @@ class Storage(ABC):
         """Remove what interrupted writers left in a folder; call it only with the lock of its writers."""
 
     def read(self, key: str, limit: int = MAX_SMALL) -> bytes | None:
-        """Return a whole object of at most `limit` bytes; None if it is missing, or longer."""
+        """Return a whole object; None if it is missing. Errors: CouldNotCheck if it has more than `limit` bytes."""
         size = self.size(key)
-        if size is None or size > limit:
+        if size is None:
             return None
+        if size > limit:
+            longer = Text("{address}/{key} has {size:,} bytes: no version of rmqstore wrote it")
+            raise CouldNotCheck(longer.format(address=self.address, key=key, size=size), Text("remove it"))
         return self.read_range(key, 0, size)
 
     def read_range(self, key: str, at: int, size: int) -> bytes:
@@ -137,6 +141,11 @@ def check_key(key: str) -> str:
     if not all(_PART.fullmatch(part) for part in key.split("/")):
         raise UsageError(Text("{key!r} is not the name of an object", key=key), Text("the repository is damaged"))
     return key
+
+
+def is_object(name: str) -> bool:
+    """Return whether a file or an object of this name can be one that a repository has."""
+    return is_name(name) and not name.endswith(PART)
 
 
 def is_name(text: str) -> bool:
@@ -167,8 +176,19 @@ class LocalStorage(Storage):
             raise explain(error, self.directory) from error
 
     def path_of(self, key: str) -> Path:
-        """Return the file of an object."""
-        return self.directory / check_key(key)
+        """Return the file of an object. Errors: CouldNotCheck for a key that leads through a link."""
+        link = self._link_before(key)
+        if link is not None:
+            raise CouldNotCheck(
+                Text("{link} is a link", link=link),
+                Text("a repository has none: nothing is read or written through it; remove it"),
+            )
+        return self.directory / key
+
+    def _link_before(self, key: str) -> Path | None:
+        """Return a link that a key leads through; None without one."""
+        path = self.directory / check_key(key)
+        return next((one for one in [path, *path.parents][: 1 + key.count("/")] if one.is_symlink()), None)
 
     def create(self, key: str, data: bytes) -> None:
         with self.writer(key) as writer:
@@ -184,9 +204,11 @@ class LocalStorage(Storage):
         return LocalWriter(self.path_of(key))
 
     def size(self, key: str) -> int | None:
+        if self._link_before(key) is not None:
+            return None  # it leads out of the repository, and is not an object
         path = self.path_of(key)
         try:
-            status = path.lstat()  # a link leads out of the repository, and is not an object
+            status = path.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -196,7 +218,7 @@ class LocalStorage(Storage):
     def read_into(self, key: str, buffer: memoryview, at: int) -> int:
         path = self.path_of(key)
         with explained(path):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            descriptor = open_beneath(self.directory, Path(key))
             try:
                 return os.preadv(descriptor, [buffer], at)
             finally:
@@ -217,13 +239,13 @@ class LocalStorage(Storage):
                 with suppress(FileNotFoundError):
                     if entry.is_dir(follow_symlinks=False):
                         todo.append(Path(entry.path))
-                    elif entry.is_file(follow_symlinks=False) and not entry.name.endswith(PART):
+                    elif entry.is_file(follow_symlinks=False) and is_object(entry.name):
                         key = Path(entry.path).relative_to(self.directory).as_posix()
                         yield StoredObject(key, entry.stat(follow_symlinks=False).st_size)
 
     def folders(self) -> list[str]:
         try:
-            return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_dir())
+            return sorted(entry.name for entry in os.scandir(self.directory) if entry.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
         except OSError as error:
