@@ -426,7 +426,7 @@ class _FieldReader:
         return OtherFile(safe_path(data["path"]), _number(data["mtime_ns"], -_MOST), chunks)
 
     def layout(self, data: Mapping[str, Any]) -> StoreLayout:
-        settings = {key: str(value) for key, value in data["settings"].items() if key in DEFAULTS}
+        settings = {key: str(value) for key, value in data["settings"].items() if key in STORE_SETTINGS}
         if not all(_is_size(value) for key, value in settings.items() if key in _SIZES):
             raise Unsound
         self_id = data["self_id"]

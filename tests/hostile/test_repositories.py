@@ -108,7 +108,9 @@ def test_a_forged_manifest_is_damaged(repository: Path, tmp_path: Path, forge: C
     assert (listed.exit_code, f"{path.stem}: the manifest" in listed.stdout) == (4, True)
 
 
-@pytest.mark.parametrize("data", [b"[" * 5_000_000, b'{"format":1' + b"0" * 5000 + b"}", b"", b"null", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "data", [b"[" * 5_000_000, b'{"format":1' + b"0" * 5000 + b"}", b"", b"null", b"\xff\xfe"], ids=range(5)
+)
 def test_what_is_no_manifest_is_damaged(repository: Path, tmp_path: Path, data: bytes) -> None:
     path = manifest_of(repository)
     path.write_bytes(data)
@@ -191,7 +193,7 @@ def test_names_of_other_programs_are_no_objects(repository: Path) -> None:
     assert {entry.key.rpartition("/")[2] for entry in storage.objects("a/log")}.isdisjoint({"-rf ..", "…"})
 
 
-@pytest.mark.parametrize("data", [b"[" * 3_000_000, b"[1]", b'{"snapshot": ["x"]}', b"\0" * 100])
+@pytest.mark.parametrize("data", [b"[" * 3_000_000, b"[1]", b'{"snapshot": ["x"]}', b"\0" * 100], ids=range(4))
 def test_a_forged_note_of_an_interrupted_backup_is_ignored(repository: Path, data: bytes) -> None:
     (repository / "a" / "unfinished.json").write_bytes(data)
     store = str(unpack("5.4.0-clean"))
@@ -199,7 +201,7 @@ def test_a_forged_note_of_an_interrupted_backup_is_ignored(repository: Path, dat
     assert run("snapshots", str(repository), "--check").exit_code == 0
 
 
-@pytest.mark.parametrize("data", [b"[" * 1_000_000, b"[1]", b'{"format": true}', b""])
+@pytest.mark.parametrize("data", [b"[" * 1_000_000, b"[1]", b'{"format": true}', b""], ids=range(4))
 def test_a_forged_mark_of_a_repository_is_damaged(repository: Path, data: bytes) -> None:
     (repository / "rmqstore-repository.json").write_bytes(data)
     result = run("snapshots", str(repository))
