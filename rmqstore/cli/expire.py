@@ -60,13 +60,16 @@ def expire(
     """
     from rmqstore.brokers.outlook import disk_of, outlook, rules_of
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
+    from rmqstore.cli.shared.saved_plan import own_or_claimed
     from rmqstore.repair.expire import ExpireOptions, plan_expire
 
     opened = open_for(out, store, config, applying)
 
     def plan(look: Store, _: Verified) -> Plan:
         if applying.plan_file is not None:
-            return read_plan_of(applying.plan_file, look, "expire")
+            saved = read_plan_of(applying.plan_file, look, "expire")
+            waits, at_once = (ExpireOptions(any_hour=any_hour, version=work.broker) for any_hour in (False, True))
+            return own_or_claimed(saved, lambda: plan_expire(look, waits).plan, lambda: plan_expire(look, at_once).plan)
         return plan_expire(look, ExpireOptions(reserved, any_hour, version=work.broker)).plan
 
     rules = rules_of(opened.config, reserved, work.broker)

@@ -201,6 +201,7 @@ def _remaining(report: Report) -> dict[str, int]:
 
 def _saved(store: Store, plan_file: Path) -> tuple[Plan, dict[str, Any]]:
     """Return a saved plan and its JSON object. Errors: UsageError for a plan of another command or store."""
+    from rmqstore.cli.shared.saved_plan import measured, without_claims
     from rmqstore.repair.migrate_to_dledger import COMMAND, SCHEMA
 
     roots = [*store.config.paths("storePathCommitLog"), *store.config.paths("storePathDLedgerCommitLog")]
@@ -210,13 +211,15 @@ def _saved(store: Store, plan_file: Path) -> tuple[Plan, dict[str, Any]]:
             Text("{plan_file} is not a plan of {command}", plan_file=plan_file, command=COMMAND),
             Text("apply it with the command that made it"),
         )
+    divided = plan.facts.get("divided_commitlog_offset")
+    plan = measured(store, None, without_claims(plan), None)
     return plan, {
         "schema": SCHEMA,
         "store": str(store.path),
         "applied": False,
         "ready": True,
         "refusals": [],
-        "divided_commitlog_offset": plan.facts.get("divided_commitlog_offset"),
+        "divided_commitlog_offset": divided if isinstance(divided, int) else None,
         "steps": plan.summaries(),
         "journal": None,
     }

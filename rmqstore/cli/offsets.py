@@ -169,7 +169,7 @@ def _planned(
     from rmqstore.views.progress import QueuePositions
 
     if applying.plan_file is not None:
-        return read_plan_of(applying.plan_file, store, "command", "offsets"), []
+        return _saved(store, known, read_plan_of(applying.plan_file, store, "command", "offsets"))
     positions = QueuePositions(store)
     if asked.restore_bak:
         return plan_restore_backup(store), list(_backup_changes(store, known, positions))
@@ -184,6 +184,27 @@ def _planned(
         changes = _merge_changes(store, known, positions, asked.source, greatest=asked.greatest)
         facts = {"from": str(asked.source)}
     return plan_offset_changes(store, changes, facts), [c for c in changes if c.old != c.new]
+
+
+def _saved(store: Store, known: ConsumerOffsets, saved: Plan) -> tuple[Plan, list[OffsetChange]]:
+    """Return a saved plan with what it really changes: the offsets before and after it are compared."""
+    from rmqstore.checks.beside.config import ConsumerOffsets
+    from rmqstore.cli.shared.saved_plan import measured, without_claims
+    from rmqstore.repair.offsets import change_between
+    from rmqstore.repair.planned import after
+    from rmqstore.views.progress import QueuePositions
+
+    plan, positions = measured(store, None, without_claims(saved), None), QueuePositions(store)
+    changes = [
+        change_between(
+            group, topic, queue_id, _stored(known, group, topic, queue_id), offset, positions.bounds(topic, queue_id)
+        )
+        for topic, queues in ConsumerOffsets.read(after(store, plan)).queues.items()
+        for queue_id, groups in queues.items()
+        for group, offset in groups.items()
+        if _stored(known, group, topic, queue_id) != offset
+    ]
+    return plan, changes
 
 
 def _stored(offsets: ConsumerOffsets, group: str, topic: str, queue_id: int) -> int | None:

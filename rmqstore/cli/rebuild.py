@@ -78,6 +78,7 @@ def rebuild(
     or RocksDB. The plan names the settings that broker.conf then needs. Only a store without problems is converted.
     """
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan_of
+    from rmqstore.cli.shared.saved_plan import own_or_claimed
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.rebuild_parts import plan_rebuild
 
@@ -90,12 +91,12 @@ def rebuild(
             saved = read_plan_of(applying.plan_file, look, "part", part)
             if saved.facts.get("storage") != storage:
                 raise UsageError(Text("{plan_file} is a plan with another --storage", plan_file=applying.plan_file))
-            return saved
+            return own_or_claimed(saved, lambda: plan_rebuild(look, verified, part, storage=storage))
         topics = frozenset(filters.topics)
         return plan_rebuild(look, verified, part, topics=topics, queue_ids=ids, queues=pairs, storage=storage)
 
     fresh = applying.plan_file is None
-    keep_units = KeptUnits if fresh and part == "cq" else None
+    keep_units = KeptUnits if part == "cq" else None
     change = plan_change(out, "rmqstore.rebuild/1", opened, work.verifying(), plan, keep_units=keep_units, cures=fresh)
     if storage is not None:
         change = replace(change, verdict=_verdict(change.plan, storage))

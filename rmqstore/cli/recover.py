@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -115,6 +115,7 @@ def recover(
     do, but not everything was checked; 5: refused.
     """
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan
+    from rmqstore.cli.shared.saved_plan import own_or_claimed
     from rmqstore.files.store import QueueKind, StoreKind
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
     from rmqstore.repair.replica.own_copies import plan_with_copies
@@ -133,7 +134,10 @@ def recover(
 
     def plan(look: Store, verified: Verified) -> Plan:
         if applying.plan_file is not None:
-            return read_plan(applying.plan_file, look)
+            saved = read_plan(applying.plan_file, look)
+            strategy = saved.facts.get("strategy")
+            same = replace(options, strategy=str(strategy) if strategy in ("salvage", "truncate") else "")
+            return own_or_claimed(saved, lambda: plan_with_copies(look, verified, same, how))
         return plan_with_copies(look, verified, options, how, replicas=found, heal_options=taken.heal_options())
 
     cures = applying.plan_file is None and not taken.replicas

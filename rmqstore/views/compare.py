@@ -93,9 +93,10 @@ class Divergence:
 
 @dataclass(slots=True)
 class Messages:
-    """Some messages: their number, the first ones, and per queue, number and ranges of queue offsets (inclusive)."""
+    """Some messages: number, bytes, the first ones, and per queue, number and ranges of queue offsets (inclusive)."""
 
     messages: int = 0
+    bytes: int = 0
     queues: dict[str, tuple[int, list[tuple[int, int]]]] = field(default_factory=dict)
     listed: list[ComparedRecord] = field(default_factory=list)
 
@@ -413,6 +414,41 @@ def compare(store: Store, other: Store, *, jobs: int | None = None, max_rate: in
     return comparison(left, right, found, table)
 
 
+def messages_gone(store: Store, then: Store, left_out: frozenset[int] = frozenset()) -> Messages:
+    """Return the messages of a store that it will not have any more, in whatever queue and wherever in the log.
+
+    `then`: the same store later, read in this process. `left_out`: offsets of records that are no messages.
+    Errors: none for a store without a log; it has no messages.
+    """
+    table = QueueTable()
+    try:
+        left = LogRows(store, table, jobs=1)
+    except NotAStore:
+        return Messages()
+    try:
+        right: LogRows | None = LogRows(then, table, jobs=1)
+    except NotAStore:  # nothing is left of the log
+        right = None
+    a, b = _Cursor(left.rows()), _Cursor(iter(()) if right is None else right.rows())
+    found = Unequal(0)
+    while a.more() and b.more():
+        until = min(int(a.rows.start[-1]), int(b.rows.start[-1]))
+        found.add(a.take(until), b.take(until))
+    while a.more():
+        found.add(a.take(int(a.rows.start[-1])), _EMPTY)
+    while b.more():
+        found.add(_EMPTY, b.take(int(b.rows.start[-1])))
+    before, after = found.rows()
+    gone = before.where(~np.isin(_contents(before), _contents(after)))
+    gone = gone.where(~np.isin(gone.start, np.array(sorted(left_out), dtype=np.int64)))
+    return _messages(gone, table)
+
+
+def _contents(rows: RecordRows) -> U64:
+    """Return a hash of each message that a change of its queue or its queue offset does not alter."""
+    return mix(rows.size, rows.content)
+
+
 class Unequal:
     """Collects the records that differ at the same offset, from rows of both sides in address order.
 
@@ -651,7 +687,7 @@ def _keys(rows: RecordRows) -> U64:
 
 
 def _messages(rows: RecordRows, table: QueueTable) -> Messages:
-    out = Messages(len(rows))
+    out = Messages(len(rows), int(rows.size.sum()))
     for queue in np.unique(rows.queue).tolist():
         offsets = np.unique(rows.queue_offset[rows.queue == queue])
         ranges = [(int(offsets[a]), int(offsets[b - 1])) for a, b in consecutive(offsets)]

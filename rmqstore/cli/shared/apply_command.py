@@ -136,12 +136,14 @@ def plan_change(
     cures: bool = True,
 ) -> Change:
     """Verify a store and plan a change. Arguments and errors: as `examine_and_plan`."""
+    from rmqstore.cli.shared.saved_plan import measured
     from rmqstore.repair.plan.outcome import with_before
     from rmqstore.repair.store_guard import NOTE, examine_and_plan, wrote_positions
 
     with out.progress("verify", store.log_bytes) as progress:
         watched = replace(options, progress=progress.add)
         look, verified, made, outcome = examine_and_plan(store, watched, plan, keep_units=keep_units, cures=cures)
+        made = measured(look, verified, made, outcome)
     if verified.report.live:
         out.note(Text("note: {note}", note=NOTE))
     made = with_before(made, look, verified.report)

@@ -8,6 +8,7 @@ import shlex
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -108,7 +109,9 @@ def test_saved_plan_is_applied_exactly_and_only_once(tmp_path: Path) -> None:
     saved = tmp_path / "plan.json"
     planned = _plan(store, "--plan-out", str(saved))
     applied = _plan(store, "--plan", str(saved), "--apply", exit_code=0)
-    assert (applied["steps"], applied["remaining"]) == (planned["steps"], {"counts": {}})
+    shown: Any = planned["steps"]
+    steps = [{**step, "why": ""} for step in shown]  # what a file says about its reasons is not shown
+    assert (applied["steps"], applied["remaining"]) == (steps, {"counts": {}})
     assert (store / FIRST).stat().st_size == FILE_SIZE
     assert run("migrate-to-dledger", str(store), "--self-id", "n0", "--plan", str(saved), "--apply").exit_code == 5
 
