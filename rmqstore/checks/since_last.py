@@ -28,7 +28,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import IntEnum
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import UnionType
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Union, get_args, get_origin, get_type_hints
@@ -293,9 +293,9 @@ class OldState:
         """Find the place of each part; return False if the digest does not match."""
         digest = hashlib.blake2b(digest_size=32)
         file.seek(0)
-        digest.update(file.readline())
+        digest.update(file.readline(_HEAD_LIMIT))
         at, last = file.tell(), b""
-        for line in file:
+        for line in iter(partial(file.readline, _PART_LIMIT), b""):  # a file without line ends has no end in memory
             if last:
                 digest.update(last)
                 place, _, rest = last.partition(b"\t")

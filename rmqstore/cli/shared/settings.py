@@ -19,12 +19,13 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rmqstore.errors import UsageError, about
+from rmqstore.errors import NotReadable, UsageError, about
 from rmqstore.texts import Text, joined
 
 OPTIONS = ("jobs", "max-rate", "broker", "utc", "color", "progress", "lang")
 """The options that can have a default, by their long names."""
 FILE_VARIABLE = "RMQSTORE_SETTINGS"
+_LARGEST = 1 << 20  # bytes of a settings file
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -61,9 +62,13 @@ def read_settings() -> Mapping[str, Any]:
         return {}
     import tomllib
 
+    from rmqstore.files.files import read_given
+
     try:
-        found = tomllib.loads(path.read_text("utf-8"))
-    except (ValueError, OSError) as error:
+        found = tomllib.loads(read_given(path, _LARGEST).decode("utf-8"))
+    except NotReadable as error:
+        raise UsageError(error.message, Text("correct the file, or remove it")) from None
+    except (ValueError, RecursionError) as error:
         raise UsageError(about(path, error), Text("correct the file, or remove it")) from None
     _refuse_unknown(path, "", found, (*OPTIONS, "stores"))
     stores = found.get("stores", {})

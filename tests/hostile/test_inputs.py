@@ -1,0 +1,62 @@
+"""Files that a user names and somebody else wrote: one line, the documented exit code, bounded memory, no hang."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.command import run
+from tests.stores import unpack
+
+DEEP = 200_000
+
+
+def assert_one_line(code: int, *words: str) -> None:
+    result = run(*words)
+    assert (result.exit_code, len(result.stderr.splitlines())) == (code, 1), result.output
+    assert "this is a bug" not in result.stderr
+
+
+@pytest.mark.parametrize("data", [b"jobs = " + b"[" * DEEP, b"\xff", b"jobs = 1" * 200_000], ids=range(3))
+def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    path = tmp_path / "rmqstore.toml"
+    path.write_bytes(data)
+    monkeypatch.setenv("RMQSTORE_SETTINGS", str(path))
+    assert_one_line(2, "info", str(unpack("5.4.0-clean")))
+
+
+@pytest.mark.parametrize("data", [b"[" * DEEP, b'{"schema":' + b"[" * DEEP, b"", b"\0" * 100], ids=range(4))
+def test_fingerprints(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "f"
+    path.write_bytes(data)
+    assert_one_line(2, "compare", str(unpack("5.4.0-clean")), "--against", str(path))
+
+
+def test_a_pipe_as_a_fingerprint_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "f")
+    assert_one_line(3, "compare", str(unpack("5.4.0-clean")), "--against", str(tmp_path / "f"))
+
+
+@pytest.mark.parametrize("data", [b"[" * DEEP, b"\0" * 100, b'{"schema": 1}'], ids=range(3))
+def test_states_of_the_last_run(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "state"
+    path.write_bytes(data)
+    assert_one_line(2, "verify", str(unpack("5.4.0-clean")), "--since-last", str(path))
+
+
+@pytest.mark.parametrize("data", [b"[" * DEEP, b'{"topic":' + b"[" * DEEP + b"\n", b"\xff\n", b"[1]\n"], ids=range(4))
+def test_exported_lines(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "x.ndjson"
+    path.write_bytes(data)
+    assert_one_line(3, "import", str(path), "--output", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_exported_columns(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    path.write_bytes(b"PAR1" + b"\xff" * 1000 + b"PAR1")
+    assert_one_line(3, "import", str(path), "--output", str(tmp_path / "new"))
+    assert not (tmp_path / "new").exists()
