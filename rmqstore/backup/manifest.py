@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from rmqstore.append.rights import StoreRights, rights_of
 from rmqstore.backup.storage import check_key, is_name
 from rmqstore.brokers.rules import writer_of
 from rmqstore.errors import CouldNotCheck, Refused, UsageError
@@ -202,7 +203,7 @@ class StoreLayout:
 
     `queues`: "files", "rocksdb" or "both"; `rocksdb`: the directory of the database. `has_index`, `epochs`: the store
     had index files, and epochs of a controller group. `written_by`: the oldest and the newest version that can have
-    written the store; None if nothing tells.
+    written the store; None if nothing tells. `rights`: owner and modes; None in snapshots of 1.0.0rc1.
     """
 
     kind: str
@@ -213,6 +214,7 @@ class StoreLayout:
     epochs: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
     written_by: tuple[str, str] | None = None
+    rights: StoreRights | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -436,7 +438,9 @@ class _FieldReader:
             raise Unsound
         flags = bool(data["has_index"]), bool(data["epochs"])
         names = str(data["kind"]), self_id, data["queues"], data["rocksdb"]
-        return StoreLayout(*names, *flags, settings, self.writer(data.get("written_by")))
+        return StoreLayout(
+            *names, *flags, settings, self.writer(data.get("written_by")), self.rights(data.get("rights"))
+        )
 
     def writer(self, data: Sequence[Any] | None) -> tuple[str, str] | None:
         if data is None:  # of a release that did not note it
@@ -445,6 +449,16 @@ class _FieldReader:
         if not (_VERSION.fullmatch(oldest) and _VERSION.fullmatch(newest)):
             raise Unsound
         return oldest, newest
+
+    def rights(self, data: Mapping[str, Any] | None) -> StoreRights | None:
+        if data is None:
+            return None
+        uid, gid = _number(data["uid"]), _number(data["gid"])
+        own = {safe_path(path) if path != "." else ".": _number(mode) & 0o777 for path, mode in data["own"].items()}
+        modes = _number(data["directory"]) & 0o777, _number(data["file"]) & 0o777
+        if max(uid, gid) >= 1 << 32:
+            raise Unsound
+        return StoreRights(uid, gid, str(data["user"]), str(data["group"]), *modes, own)
 
     def branch(self, data: Mapping[str, Any]) -> BranchStart:
         time = data["time"]
@@ -538,6 +552,7 @@ def layout_of(store: Store) -> StoreLayout:
         _EPOCHS in store.top,
         dict(sorted(settings.items())),
         (writer.oldest, writer.newest) if writer.known else None,
+        rights_of(store),
     )
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.disk import make_directories, remove_tree, take_file, write_new_file
+from rmqstore.append.rights import give_rights
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of, order_of
@@ -148,7 +149,13 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
         work.copy_logs()
         work.copy_others()
         work.derive()
-        return work.result()
+        done = work.result()
+        rights = manifest.layout.rights
+        if rights is not None and not give_rights(place, rights):
+            done.notes.append(
+                Text("the store is yours: only root can give it to {user}", user=rights.user or str(rights.uid))
+            )
+        return done
 
 
 def _check_role(name: str, options: RestoreOptions, *, dledger: bool, epochs: bool) -> None:

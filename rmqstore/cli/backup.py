@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Callable, Iterator
@@ -222,6 +223,8 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
     yield Text("Snapshot {name}: {messages}.", name=f"{manifest.name}@{manifest.snapshot}", messages=count)
     yield Text("  the log from {begin:,} to {end:,}{last}", begin=manifest.begin, end=manifest.end, last=last)
     yield Placed("  {sizes}", sizes=_sizes(manifest))
+    if secret := secret_parts(manifest):
+        yield Text("  it contains passwords in plain text, those of {parts}: keep it private", parts=joined(secret))
     if made.forgotten.snapshots or made.forgotten.objects:
         yield _forgotten(made.forgotten)
     for branch in manifest.branches:
@@ -254,6 +257,16 @@ def _left_out_lines(manifest: Manifest) -> Iterator[str]:
     yield from (Placed("  {link}", link=left.words) for left in manifest.left_out)
     if manifest.lacks:
         yield Text("  To back up what is there, put the file or the directory in the place of its link.")
+
+
+_SECRET = re.compile(r"config/(users|acls)(?=/)|(?:[^/]+/)*plain_acl[^/]*\.yml")
+"""RocksDBs of users and permissions (BrokerStartup, 5.3.0), and the file of the older ACL (PlainPermissionManager)."""
+
+
+def secret_parts(manifest: Manifest) -> list[str]:
+    """Return the parts of a snapshot with passwords of clients in plain text."""
+    found = (_SECRET.match(other.path) for other in manifest.others)
+    return sorted({match[0] for match in found if match is not None})
 
 
 def _can_heal(store: Store, manifest: Manifest) -> bool:

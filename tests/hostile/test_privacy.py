@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import stat
 from collections.abc import Iterator
@@ -176,3 +177,58 @@ def test_the_mode_of_a_file_of_another_user_does_not_count(places: dict[str, str
     os.chown(path, 65534, 65534)
     assert run("export", places["STORE"], "-o", str(path), "--overwrite").exit_code == 1
     assert (stat.S_IMODE(path.stat().st_mode), path.stat().st_uid) == (0o600, os.geteuid())
+
+
+def rights(store: Path) -> dict[str, tuple[int, int, int]]:
+    """Return owner, group and mode of the parts that a broker opens."""
+    log = min((store / "commitlog").iterdir())
+    found = (store, log.parent, log, store / "config", store / "config" / "topics.json", store / "consumequeue")
+    return {
+        str(path.relative_to(store)): (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode))
+        for path in found
+    }
+
+
+@pytest.mark.parametrize("command", ["restore", "seed"])
+def test_a_copy_of_a_store_has_its_owner_and_modes(command: str, umask: int, tmp_path: Path) -> None:
+    store = copy_store(STORE, tmp_path)
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o750 if path.is_dir() else 0o640)
+        if os.geteuid() == 0:
+            os.chown(path, 12345, 23456)
+    (store / "config" / "topics.json").chmod(0o600)
+    store.chmod(0o700)
+    before = rights(store)
+    if command == "restore":
+        assert run("backup", str(store), str(tmp_path / "repository"), "--name", "a").exit_code == 0
+        done = run("restore", f"{tmp_path / 'repository'}::a", str(tmp_path / "new"))
+    else:
+        done = run("seed", str(store), str(tmp_path / "new"), "--role", "slave")
+    assert done.exit_code == 0, done.stderr
+    assert rights(tmp_path / "new") == before
+
+
+@pytest.fixture
+def secret(store: Path) -> Path:
+    """A store with users in RocksDB, and the file of the older ACL."""
+    (store / "config" / "users").mkdir()
+    (store / "config" / "users" / "CURRENT").write_text("MANIFEST-000001\n")
+    (store / "config" / "users" / "MANIFEST-000001").write_bytes(b"hunter2")
+    (store / "config" / "users" / "000002.sst").write_bytes(b"hunter2")
+    (store / "config" / "plain_acl.yml").write_text("accounts:\n- secretKey: hunter2\n")
+    return store
+
+
+def test_backup_says_that_it_contains_passwords(secret: Path, tmp_path: Path) -> None:
+    said = "  it contains passwords in plain text, those of config/plain_acl.yml, config/users: keep it private"
+    assert said in run("backup", str(secret), str(tmp_path / "repository")).stdout.splitlines()
+    assert b"hunter2" in b"".join(path.read_bytes() for path in tmp_path.rglob("config/*") if path.is_file())
+
+
+def test_backup_says_nothing_of_passwords_without_any(store: Path, tmp_path: Path) -> None:
+    assert "passwords" not in run("backup", str(store), str(tmp_path / "repository")).stdout
+
+
+def test_a_bundle_has_no_passwords(secret: Path, tmp_path: Path) -> None:
+    assert run("bundle", str(secret), "-o", str(tmp_path / "store.tar.gz")).exit_code == 0
+    assert b"hunter2" not in gzip.decompress((tmp_path / "store.tar.gz").read_bytes())
