@@ -818,7 +818,7 @@ def _read_record(folder: Path) -> JournalState | None:
     )
     numbers = (record.steps, record.batches, record.batches_done, record.store_atime_ns, record.store_mtime_ns)
     sound = sound and all(type(number) is int and -_LIMIT < number < _LIMIT for number in numbers)
-    sound = sound and isinstance(record.store, str) and record.store.startswith("/") and "\0" not in record.store
+    sound = sound and isinstance(record.store, str) and "\0" not in record.store
     return record if sound and len(record.homes) > 0 else None
 
 
