@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rmqstore.cli.lang import AsIs
+from rmqstore.cli.printing.outlook_text import outlook_lines, outlook_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import (
     bytes_text,
@@ -22,7 +23,6 @@ from rmqstore.cli.printing.quantities import (
     title,
     utc_text,
 )
-from rmqstore.cli.printing.sentences import outlook_lines, outlook_words
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from rmqstore.cli.printing.outlook_text import outlook_words
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import many, time_text
-from rmqstore.cli.printing.sentences import outlook_words
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, broker_option, command
 from rmqstore.texts import Text, joined
 

@@ -17,11 +17,11 @@ from rmqstore.cli.printing.quantities import (
     in_words,
     many,
     queue_time_text,
+    span_words,
     time_text,
     title,
     wrapped,
 )
-from rmqstore.cli.printing.sentences import span_words
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.shared.options import command
 from rmqstore.texts import Placed, Text, joined

@@ -573,6 +573,24 @@ T = TypeVar("T")
 _TRIES = 12
 
 
+def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
+    """Return configured log paths that should exist but do not, and whether each is a DLedger path."""
+    out = []
+    dledger = store.config.bool("enableDLegerCommitLog")
+    dledger |= store.dledger is not None and bool(store.dledger.data.files)
+    dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
+    log_paths = store.config.paths("storePathCommitLog")
+    for path in store.missing_paths:
+        given = [p for p in dledger_paths if p == path or store.root / p == path]
+        if given and not store.config.bool("enableDLegerCommitLog"):
+            continue
+        # a pure DLedger store has no commitlog directory, and a store that never ran does not have one yet
+        if not given and len(log_paths) == 1 and (dledger or not store.top):
+            continue
+        out.append((path, bool(given)))
+    return out
+
+
 def while_files_expire(store: Store, work: Callable[[Store], T]) -> T:
     """Return the result of the work. Errors: those of the work; StoreIsLive if files expire faster than it ends."""
     expiring = store.expiring

@@ -346,7 +346,7 @@ def _unchecked(store: Store) -> list[str]:
     unknown = [one.words for one in unknown_entries(store) if one.holds]
     if not store.missing_paths:
         return unknown
-    from rmqstore.checks.beside.directory import paths_that_miss
+    from rmqstore.files.store import paths_that_miss
 
     return [Text("configured path {p} does not exist", p=p) for p, _ in paths_that_miss(store)] + unknown
 
@@ -358,7 +358,7 @@ def _notes(store: Store) -> list[str]:
         if store.dledger
     ]
     if store.rocksdb_beside:
-        from rmqstore.checks.queues.double_write import beside_words
+        from rmqstore.files.rocksdb.queues import beside_words
 
         words = Text("{beside}; consumers are served from the files, and this page shows them")
         if store.light_in_rocksdb:

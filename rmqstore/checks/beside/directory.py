@@ -18,7 +18,7 @@ from rmqstore.checks.problems.report import Fact, Finding, Findings, Report
 from rmqstore.files.config import tier_words
 from rmqstore.files.journals import journal_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
-from rmqstore.files.store import QueueKind, Store, unknown_entries
+from rmqstore.files.store import QueueKind, Store, paths_that_miss, unknown_entries
 from rmqstore.files.store_queues import CONFIGURED_SIZES
 from rmqstore.files.walk import Leads
 from rmqstore.texts import Text
@@ -112,24 +112,6 @@ def _links_below(store: Store, paths: list[Path], findings: Findings) -> None:
             leads = guarded.leads(entry)
             if leads in (Leads.OUTSIDE, Leads.AROUND):
                 _link(store, entry, store.relative(path), leads.value, findings)
-
-
-def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
-    """Return configured log paths that should exist but do not, and whether each is a DLedger path."""
-    out = []
-    dledger = store.config.bool("enableDLegerCommitLog")
-    dledger |= store.dledger is not None and bool(store.dledger.data.files)
-    dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
-    log_paths = store.config.paths("storePathCommitLog")
-    for path in store.missing_paths:
-        given = [p for p in dledger_paths if p == path or store.root / p == path]
-        if given and not store.config.bool("enableDLegerCommitLog"):
-            continue
-        # a pure DLedger store has no commitlog directory, and a store that never ran does not have one yet
-        if not given and len(log_paths) == 1 and (dledger or not store.top):
-            continue
-        out.append((path, bool(given)))
-    return out
 
 
 def _missing_paths(store: Store, findings: Findings) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.checks.problems.report import QueueState, Report
+from rmqstore.files.rocksdb.queues import beside_words
 from rmqstore.files.store import Store
-from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb, has_database
+from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
 from rmqstore.formats.consumequeue import topic_of
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
@@ -21,17 +22,6 @@ BEFORE_READING = Text(
     "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), "
     "run `rmqstore rebuild STORE cq` with the extra rocksdb, which makes it from the log"
 )
-
-
-def beside_words(store: Store) -> str:
-    """Return the words that name the RocksDB beside queue files, which may not exist yet."""
-    name = store.rocksdb_directory.name
-    if not has_database(store.files, store.rocksdb_directory):
-        return Text(
-            "{name}/: a broker will create a RocksDB of the same queues beside the files (rocksdbCQDoubleWriteEnable)",
-            name=name,
-        )
-    return Text("{name}/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)", name=name)
 
 
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:

@@ -224,3 +224,15 @@ _WORDS = {
 def in_words(name: str) -> str:
     """Describe why an entry does not belong, or why bytes are not a record; JSON has only the keyword."""
     return _WORDS.get(name.replace("_", " "), name)
+
+
+_HOUR, _DAY = 3_600_000, 86_400_000  # ms
+
+
+def span_words(ms: int) -> str:
+    """Format a length of time: `3.2 days`, `5 hours`, `12 minutes`."""
+    if ms >= 2 * _DAY:
+        return Text("{ms:.1f} days", ms=ms / _DAY)
+    if ms >= 2 * _HOUR:
+        return many(round(ms / _HOUR), "hour")
+    return many(max(1, round(ms / 60_000)), "minute") if ms >= 60_000 else many(max(1, round(ms / 1000)), "second")

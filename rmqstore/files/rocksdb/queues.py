@@ -361,3 +361,14 @@ def was_deleted(topic: str, last_at: int, dispatched: int | None) -> bool:
     RocksDB.
     """
     return is_lite(topic) and dispatched is not None and last_at < dispatched
+
+
+def beside_words(store: Store) -> str:
+    """Return the words that name the RocksDB beside queue files, which may not exist yet."""
+    name = store.rocksdb_directory.name
+    if not has_database(store.files, store.rocksdb_directory):
+        return Text(
+            "{name}/: a broker will create a RocksDB of the same queues beside the files (rocksdbCQDoubleWriteEnable)",
+            name=name,
+        )
+    return Text("{name}/: a RocksDB of the same queues exists beside the files (rocksdbCQDoubleWriteEnable)", name=name)
