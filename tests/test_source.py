@@ -47,6 +47,7 @@ READERS = {
     "files/rocksdb/links.py": "links to a database that `Files.local` has brought to this machine",
     "checks/beside/permissions.py": "owners and modes, and only where `Files.on_this_machine`",
     "checks/since_last.py": "the file that --since-last names",
+    "repair/importing.py": "the copy of a store in the folder of a journal",
     "repair/journal/": "compares and changes the files of this machine",
     "repair/plan/plan_builder.py": "what a plan expects, as the journal finds it: never through a link",
     "repair/migrate_to_commitlog.py": "the new store",

@@ -151,6 +151,10 @@ class BulkDispatch:
         key_offsets = offsets[np.searchsorted(columns.offset, keys.offset[order])]
         self._dispatcher.index.add(key_offsets, keys.time[order], keys.hash[order], int(offsets[-1]))
 
+    def entries(self, columns: Columns, properties: PropertyTexts) -> int:
+        """Return the number of index entries of records."""
+        return len(self._keys.keys(columns, self.states(columns)[0], properties).offset)
+
     def _learn(self) -> None:
         """Add the state of every new queue in the table."""
         for number in range(len(self._states), len(self.table)):

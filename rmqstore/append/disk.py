@@ -24,6 +24,7 @@ from rmqstore.files.disk import explained as explained
 from rmqstore.files.disk import start_writing
 from rmqstore.files.disk import sync_directory as sync_directory
 from rmqstore.files.private import DIRECTORY_MODE, FILE_MODE
+from rmqstore.files.reading import data_extents
 
 T = TypeVar("T")
 SYNCS = 16  # number of files that are flushed at the same time
@@ -158,6 +159,42 @@ def _give_name(descriptor: int, path: Path) -> None:
         os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=folder, follow_symlinks=True)
     finally:
         os.close(folder)
+
+
+_COPYING = ".copying"
+
+
+def replace_link(path: Path) -> None:
+    """Replace a link by a copy of its file, in which holes stay holes; nothing happens to a file that is no link.
+
+    Errors: NotReadable, NoSpace.
+    """
+    if not path.is_symlink():
+        return
+    copy = path.with_name(path.name + _COPYING)
+    with explained(path):
+        copy.unlink(missing_ok=True)
+        source = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            target = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+            try:
+                size = os.fstat(source).st_size
+                os.ftruncate(target, size)
+                for low, high in data_extents(source, 0, size):
+                    for at in range(low, high, _BLOCK):
+                        write_all(target, read_all(source, min(_BLOCK, high - at), at), at)
+                os.fsync(target)
+            finally:
+                os.close(target)
+        finally:
+            os.close(source)
+        copy.rename(path)
+        sync_directory(path.parent)
+
+
+def is_unfinished_copy(path: Path) -> bool:
+    """Return whether a killed `replace_link` left this file."""
+    return path.name.endswith(_COPYING)
 
 
 def write_all(descriptor: int, data: bytes | bytearray | memoryview, at: int) -> None:

@@ -11,6 +11,8 @@ import hashlib
 import itertools
 import json
 import shutil
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -24,12 +26,16 @@ from rmqstore.append.disk import explained, sync_directory, write_all
 from rmqstore.append.encoder import RowRefused
 from rmqstore.append.exchange import TableChunk
 from rmqstore.append.flush import FlushPolicy
+from rmqstore.append.mapped_files import WritableMappedFile
 from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.append.topics import add_topics
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.private import PrivateFile, make_private_directories
-from rmqstore.formats.consumequeue import QueueName
+from rmqstore.files.users import snapshot
+from rmqstore.formats.consumequeue import BATCH_UNIT, QueueName
+from rmqstore.formats.consumequeue import UNIT as CONSUME_UNIT
+from rmqstore.formats.index import SLOT, UNIT
 from rmqstore.formats.message import INNER_BATCH
 from rmqstore.messages.table import MessageTable
 from rmqstore.scan.kernels import keep_freed_memory
@@ -39,6 +45,8 @@ from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import one_ahead
 from rmqstore.texts import Placed, Text
 
+SAVE_EVERY = 2.0  # seconds after which an append into a copy is made durable
+_BLOCK = 4096  # of a file system, bytes
 _QUEUE_OFFSET_PROPERTIES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
 
@@ -77,6 +85,8 @@ def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
         except OSError as error:
             raise NotReadable(about(path, error)) from error
         parts.append([str(path.absolute()), status.st_size, status.st_mtime_ns])
+        if path.is_dir():
+            parts.append(sorted((name, size, mtime) for name, (_, _, size, mtime) in snapshot([path]).items()))
     without_flush = replace(options.store, flush=FlushPolicy.ASYNC)  # the flush policy may change between two runs
     parts.append(repr(without_flush))
     parts.append([options.renumber, options.keep_timestamps, sorted(options.topic_map.items())])
@@ -146,32 +156,136 @@ def import_messages(
     return Imported(total, done, _ends(store, queues))
 
 
-def import_into(
-    store: MessageStore,
-    chunks: Callable[[], Iterator[TableChunk]],
-    options: ImportOptions,
-    *,
-    progress: Callable[[int], None] | None = None,
-) -> Imported:
-    """Append messages to an open store; `chunks` is called twice, to check all messages before the first is written.
+@dataclass(frozen=True, slots=True)
+class StoreEnds:
+    """Where a store ends: its log (bytes), and its queues (next queue offsets)."""
 
-    Errors: BadRow and MessageRefused with file and line, Refused for an unreadable topics.json (nothing is written);
-    else as `MessageStore.put`.
+    log: int
+    queues: Mapping[QueueName, int]
+
+    @staticmethod
+    def of(store: MessageStore) -> StoreEnds:
+        queues = store.dispatcher.queues.items()
+        return StoreEnds(store.log.queue.max_offset, {name: q.next_offset for name, q in queues if q.started})
+
+
+@dataclass(slots=True)
+class Addition:
+    """What messages add to a store: bytes of the log, the largest record, units of queues, entries of the index."""
+
+    log: int = 0
+    record: int = 0
+    entries: int = 0
+    units: Counter[QueueName] = field(default_factory=Counter)
+
+
+def check_messages(store: MessageStore, chunks: Iterable[TableChunk], options: ImportOptions) -> Addition:
+    """Check that messages can be appended to an open store, and return what they add; writes nothing.
+
+    Errors: BadRow and MessageRefused with file and line.
     """
+    options = _with_dispatch(store, options)
     ends: dict[QueueName, int] = {}
-    dispatch = store.options.dispatch
-    options = replace(options, store=replace(options.store, dispatch=dispatch))
-    for table, where in chunks():
+    growth = Addition()
+    for table, where in chunks:
         if len(table):
             try:
                 _refuse_placed(table)
-                store.check_table(store.encode(prepared(table, options)), ends, renumber=options.renumber)
+                encoded = store.encode(prepared(table, options))
+                before = dict(ends)
+                store.check_table(encoded, ends, renumber=options.renumber)
             except RowRefused as error:
                 raise _at(where(error.row), error) from error
-    total = append_chunks(store, chunks(), options, progress=progress)
-    written = ends.keys() & _started(store)
-    add_topics(store.root, written, dispatch.batch_topics)
-    return Imported(total, 0, _ends(store, written))
+            sizes = encoded.columns.size + store.log.body_offset
+            growth.log += int(sizes.sum())
+            growth.record = max(growth.record, int(sizes.max()))
+            growth.entries += store.index_entries(encoded)
+            for queue, end in ends.items():
+                growth.units[queue] += end - before.get(queue, _first_unit(store, queue, end, len(encoded)))
+    return growth
+
+
+def _first_unit(store: MessageStore, queue: QueueName, end: int, count: int) -> int:
+    """Return from where on a queue gets units, at the latest: the first file of a new one begins with pre-blanks."""
+    state = store.dispatcher.queue(*queue)
+    if state.started:
+        return state.next_offset
+    return max(0, end - count - store.options.dispatch.consume_queue_file_size // CONSUME_UNIT.size)
+
+
+def space_for(store: MessageStore, growth: Addition) -> tuple[int, int]:
+    """Return the bytes that an append to a copy of links needs, and then a journal of its changes.
+
+    The first number is that for the disk of the log, the second for that of the store. They are upper bounds: a file
+    to which something is appended is copied, and its new bytes are in the journal too.
+    """
+    log, index_of = store.log.queue, store.index
+    files = growth.log // log.file_size + 1
+    head = log.files[-1:]
+    left = head[0].left if head else 0
+    of_log = growth.log + files * growth.record + sum(map(_allocated, head)) + min(growth.log, left)
+    of_store = 0
+    for queue, count in growth.units.items():
+        state = store.dispatcher.queues.get(queue)
+        known = (state.simple or state.batch) if state is not None else None
+        heads = known.queue.files[-1:] if known is not None else []
+        of_store += 2 * (count * BATCH_UNIT.size + _BLOCK) + sum(map(_allocated, heads))
+    if store.options.dispatch.index:
+        slots = index_of.slots * SLOT.size
+        new = growth.entries // index_of.units + 2
+        names = index_of.files()[-1:]
+        copied = sum((index_of.directory / name).stat().st_blocks * 512 for name in names)
+        of_store += 3 * growth.entries * UNIT.size + (new + 2) * slots + copied
+    return of_log, of_store
+
+
+def _allocated(file: WritableMappedFile) -> int:
+    return file.path.stat().st_blocks * 512
+
+
+def import_rest(
+    store: MessageStore,
+    chunks: Iterable[TableChunk],
+    options: ImportOptions,
+    before: StoreEnds,
+    *,
+    saved: Callable[[int], None],
+    progress: Callable[[int], None] | None = None,
+) -> Imported:
+    """Append messages to an open store, except those that an interrupted run has appended.
+
+    `before`: the ends of the store before the first run. `saved` is called with the end of the log (bytes) when all up
+    to there is on disk: after a kill, the last record after it may lack a part of its properties. `check_messages` must
+    have accepted the messages, and their topics must be in topics.json: a recovery takes those of others for deleted
+    ones. Closes the store, also after an error: what was appended stays.
+    Errors: as `MessageStore.put`.
+    """
+    done = _count(store, before.log)
+    last = time.monotonic()
+
+    def appended(total: int) -> None:
+        nonlocal last
+        if progress is not None:
+            progress(total)
+        if time.monotonic() - last >= SAVE_EVERY:
+            store.flush()
+            saved(store.log.queue.max_offset)
+            last = time.monotonic()
+
+    try:
+        total = append_chunks(store, chunks, _with_dispatch(store, options), done=done, progress=appended)
+    except BaseException:
+        store.crash()  # the next run recovers it: a signal may have come between a record and its unit
+        raise
+    store.close()
+    now = {name: store.dispatcher.queues[name].next_offset for name in _started(store)}
+    grown = {name for name, end in now.items() if before.queues.get(name) != end}
+    add_topics(store.root, grown, store.options.dispatch.batch_topics)
+    return Imported(total, done, {f"{topic}/{queue_id}": now[topic, queue_id] for topic, queue_id in sorted(grown)})
+
+
+def _with_dispatch(store: MessageStore, options: ImportOptions) -> ImportOptions:
+    return replace(options, store=replace(options.store, dispatch=store.options.dispatch))
 
 
 def _at(where: str, error: RowRefused) -> MessageRefused:
@@ -217,15 +331,17 @@ def _refuse_other(building: Path, state: Path, mark: str) -> None:
         )
 
 
-def _count(store: MessageStore) -> int:
-    """Count the records in a log that was just recovered."""
+def _count(store: MessageStore, since: int = 0) -> int:
+    """Count the records from an offset on in a log that was just recovered."""
     count = 0
     end = store.log.queue.max_offset
     for file in store.log.queue.files:
+        if file.stop <= since:
+            continue
         readable = FileToRead(file.path, file.start, file.file_size, file.file_size)
         for run in scan_file(readable, body_offset=store.log.body_offset, options=ScanOptions(crc=False)):
-            if run.kind is Kind.RECORDS and run.start < end:
-                count += run.count
+            if run.kind is Kind.RECORDS and run.columns is not None and run.start < end:
+                count += int(np.count_nonzero(run.columns.offset >= since))
     return count
 
 

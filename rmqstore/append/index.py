@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from rmqstore.append.disk import create_file, explained, make_directories, write_all
+from rmqstore.append.disk import create_file, explained, make_directories, replace_link, write_all
 from rmqstore.append.mapped_files import Clock, now_ms
 from rmqstore.errors import Refused
 from rmqstore.files.files import LOCAL
@@ -199,6 +199,7 @@ class IndexFileWriter:
 
         Errors: NotReadable, NoSpace; Refused for any other length, which means other numbers of slots and units.
         """
+        replace_link(path)
         with explained(path):
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
             size = index.file_size(slots, units)
@@ -286,6 +287,8 @@ class IndexService:
     def load(self, *, last_exit_ok: bool, index_msg_timestamp: int, log_end: int) -> int | None:
         """Open the last file; after an abnormal exit, first delete files that end after the checkpoint or the log.
 
+        Deletes all files after the first of them too, even if they end earlier, as with imported messages: entries
+        cannot be added between those of two files.
         Returns the physical offset of the first message in the deleted files; None if none was deleted.
         Units: ms, bytes. Errors: NotReadable. Source: IndexService#load, which ignores the end of the log
         """
@@ -293,7 +296,8 @@ class IndexService:
         deleted_begins: list[int] = []
         for name in list(names) if not last_exit_ok else []:
             header = self._header(name)
-            if header["end_timestamp"] > index_msg_timestamp or header["end_phy_offset"] >= max(log_end, 1):
+            late = header["end_timestamp"] > index_msg_timestamp or header["end_phy_offset"] >= max(log_end, 1)
+            if late or deleted_begins:
                 (self.directory / name).unlink()
                 names.remove(name)
                 deleted_begins.append(header["begin_phy_offset"])
@@ -397,6 +401,7 @@ class IndexService:
             previous = (builder.end_phy_offset, builder.end_timestamp)
             self._file.flush()
             self._file.close()
+            self._file = None
             self._full_flushed(builder.end_timestamp)
         make_directories(self.directory)
         time = self._clock()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.append.disk import create_file, explain, explained, read_all, sync_directory, write_all
+from rmqstore.append.disk import create_file, explain, explained, read_all, replace_link, sync_directory, write_all
 from rmqstore.brokers.mapped_files import load_directories
 from rmqstore.brokers.rules import rules_for
 from rmqstore.errors import NotReadable, Refused
@@ -144,6 +144,7 @@ class WritableMappedFile(ReferenceResource):
         self.store_timestamp = 0
         self._descriptor = descriptor
         self._buffer = bytearray()
+        self._linked = False
 
     @classmethod
     def create(
@@ -171,11 +172,12 @@ class WritableMappedFile(ReferenceResource):
     ) -> WritableMappedFile:
         """Open an existing file; it counts as full until its positions are set, as after MappedFileQueue#load.
 
+        Never writes through a link: a copy of its file replaces it before the first write.
         Errors: NotReadable.
         """
-        with explained(path):
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = cls(path, start, file_size, descriptor, clock, shared)
+        file = cls(path, start, file_size, -1, clock, shared)
+        file._linked = path.is_symlink()
+        file._open()
         file.set_positions(file_size)
         return file
 
@@ -185,10 +187,21 @@ class WritableMappedFile(ReferenceResource):
             if self._cleaned:
                 raise NotReadable(Text("{path} is closed", path=self.path))
             with explained(self.path):
-                self._descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+                mode = os.O_RDONLY if self._linked else os.O_RDWR
+                self._descriptor = os.open(self.path, mode | os.O_CLOEXEC)
             if self._shared is not None:
                 self._shared.opened.add(self)
         return self._descriptor
+
+    def _own(self) -> int:
+        """Return the descriptor for writing. Errors: NotReadable, NoSpace."""
+        if self._linked:
+            replace_link(self.path)
+            self._linked = False
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+        return self._open()
 
     def release_descriptor(self) -> None:
         """Commit, and close the descriptor until it is needed again, because a store may have thousands of files.
@@ -294,7 +307,7 @@ class WritableMappedFile(ReferenceResource):
                 for start in range(low, stop, _ZERO_STEP):
                     size = min(_ZERO_STEP, stop - start)
                     if any(read_all(self._open(), size, start)):
-                        write_all(self._open(), bytes(size), start)
+                        write_all(self._own(), bytes(size), start)
 
     # --- commit and flush ------------------------------------------------------------------------------------------
 
@@ -362,11 +375,11 @@ class WritableMappedFile(ReferenceResource):
         Errors: NoSpace.
         """
         with explained(self.path):
-            os.posix_fallocate(self._open(), 0, self.file_size)
+            os.posix_fallocate(self._own(), 0, self.file_size)
 
     def _pwrite(self, data: bytes | bytearray | memoryview, at: int) -> None:
         with explained(self.path):
-            write_all(self._open(), data, at)
+            write_all(self._own(), data, at)
 
     # --- reading -------------------------------------------------------------------------------------------------
 

@@ -59,7 +59,7 @@ def lock_store(root: Path) -> HeldLock:
         held = take_lock(path, open_or_create)
         try:
             write_all(held.descriptor, CONTENT, 0)
-        except OSError:
+        except BaseException:
             held.release()
             raise
     return held
@@ -196,8 +196,9 @@ class MessageStore:
         *,
         config: BrokerConfig | None = None,
         clock: Clock = now_ms,
+        limit: int | None = None,
     ) -> MessageStore:
-        """Open and recover an existing store; new messages are appended after its last one.
+        """Open and recover an existing store; new messages are appended after its last one, or at the offset `limit`.
 
         Settings that `options` and `config` (broker.conf) do not give are read from the store. Recovery reads the whole
         log, so that no message stays without its consume queue unit. The self id of a DLedger member is the name of its
@@ -212,7 +213,8 @@ class MessageStore:
         read_topics(root)  # refuse before anything is written
         store = cls(root, complete, lock_store(root), clock)
         try:
-            latest = recover(store.root, store.log, store.dispatcher, store.checkpoint.values(), store.options.version)
+            values = store.checkpoint.values()
+            latest = recover(store.root, store.log, store.dispatcher, values, store.options.version, limit)
             store.checkpoint.limit(latest, store.log.queue.max_offset)
             store._flush.index_timestamp = store.checkpoint.index_msg_timestamp
             store._start()
@@ -330,6 +332,10 @@ class MessageStore:
         Errors: RowRefused.
         """
         ends |= queue_offsets(self._bulk, encoded, renumber, ends)[2]
+
+    def index_entries(self, encoded: EncodedTable) -> int:
+        """Return the number of index entries that a table needs at most."""
+        return self._bulk.entries(encoded.columns, encoded.texts) if self.options.dispatch.index else 0
 
     def put_batch(self, messages: Sequence[NewMessage]) -> list[PutResult]:
         """Append a client's batch: messages of one queue, with consecutive queue offsets and all in one file.
@@ -499,15 +505,17 @@ class MessageStore:
             if not self._error_raised:
                 raise self._failed
             return
-        self._bulk.close()
-        self.log.close()
-        for consume_queue in self.dispatcher.files():
-            consume_queue.queue.close()
-        self.index.close()
-        self.checkpoint.close()
-        mark_clean(self.root)
-        self._lock.release()
-        self._closed, self._usable = True, False
+        try:
+            self._bulk.close()
+            self.log.close()
+            for consume_queue in self.dispatcher.files():
+                consume_queue.queue.close()
+            self.index.close()
+            self.checkpoint.close()
+            mark_clean(self.root)
+        finally:
+            self._lock.release()
+            self._closed, self._usable = True, False
 
     def _add_topics(self) -> None:
         """Add the topics of new messages to topics.json, if there is one."""

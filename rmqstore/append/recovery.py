@@ -44,9 +44,16 @@ _AFTER_ALL = 1 << 62
 
 
 def recover(
-    root: Path, log: RecordLog, dispatcher: Dispatcher, checkpoint: StoreCheckpoint, version: str | None = None
+    root: Path,
+    log: RecordLog,
+    dispatcher: Dispatcher,
+    checkpoint: StoreCheckpoint,
+    version: str | None = None,
+    limit: int | None = None,
 ) -> int:
     """Load log, consume queues and index; truncate the log after its last good record; dispatch missing messages.
+
+    `limit`: truncate it at this offset (bytes), whatever follows. The CRC of a record does not cover its properties.
 
     Returns the latest store time of the log (ms), 0 without messages, which no checkpoint may exceed.
 
@@ -64,7 +71,10 @@ def recover(
         log.queue.load(version)
     _load_queues(root, dispatcher, version)
     first = _start_file(log.queue, log.body_offset, checkpoint.min_timestamp(), last_exit_ok)
-    end = _end_of(log, first)
+    limit = _AFTER_ALL if limit is None else limit
+    while first and log.queue.files[first].start >= limit:
+        first -= 1
+    end = _end_of(log, first, limit)
     walk = _LogWalk(legacy, log, end)
     first_start = log.queue.files[first].start if log.queue.files else 0
     types = configured_types(LOCAL, root)
@@ -319,17 +329,21 @@ def _to_read(file: WritableMappedFile) -> FileToRead:
     return FileToRead(file.path, file.start, file.file_size, file.file_size)
 
 
-def _end_of(log: RecordLog, first: int) -> int:
-    """Return the global offset after the last good record before any damage.
+def _end_of(log: RecordLog, first: int, limit: int) -> int:
+    """Return the global offset after the last good record before any damage, at most `limit`.
 
     Errors: Refused if good records follow the damage.
     """
     queue = log.queue
     end, stopped = queue.files[0].start if queue.files else 0, False
     for file in queue.files[first:]:
+        if file.start >= limit:
+            break
         if not stopped:
             end = file.start
         for run in scan_file(_to_read(file), body_offset=log.body_offset):
+            if run.start >= limit:
+                break
             if run.kind is Kind.RECORDS:
                 if stopped:
                     good = Text("{path}: good records at {start} after damage at {end}")
@@ -337,7 +351,7 @@ def _end_of(log: RecordLog, first: int) -> int:
                         good.format(path=file.path, start=run.start, end=end),
                         Text("run `rmqstore recover` on it first"),
                     )
-                end = run.stop
+                end = min(run.stop, limit)
             elif run.kind is Kind.BLANK and not stopped:
                 # like a broker, overwrite the BLANK of the last commitlog file
                 end = run.stop if file is not queue.files[-1] or log.body_offset else run.start

@@ -21,22 +21,26 @@ from rmqstore.cli.shared.options import (
     gathered,
     json_option,
     read_config,
+    root_option,
     topic_map,
 )
-from rmqstore.errors import BadRow, MessageRefused, NoSpace, NotAStore, OutputExists, Refused, UsageError, reason
+from rmqstore.cli.shared.signals import end_like_ctrl_c
+from rmqstore.errors import NoSpace, NotAStore, OutputExists, Refused, UsageError, reason
 from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.append.exchange import TableChunk
-    from rmqstore.append.importing import ImportOptions
+    from rmqstore.append.importing import Imported, ImportOptions
     from rmqstore.append.message_store import StoreOptions
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.repair.importing import IntoStore
+    from rmqstore.repair.journal.journal import Applied
     from rmqstore.views.dump.messages import Skipped
 
 
 @dataclass(frozen=True, slots=True)
 class ImportFlags:
-    """How messages become those of the other store."""
+    """How messages become those of the other store, and which directories outside of it may be changed."""
 
     renumber: bool
     topic_map: tuple[str, ...]
@@ -45,6 +49,7 @@ class ImportFlags:
     dledger: str | None
     batch_topics: tuple[str, ...]
     no_tag_index: bool
+    roots: tuple[Path, ...]
 
     def options(self, config: BrokerConfig, batch_topics: frozenset[str]) -> ImportOptions:
         """Return the options of the import; `batch_topics`: BatchCQ topics of the sources."""
@@ -105,6 +110,7 @@ class ImportFlags:
     help="Topic with queue.type=BatchCQ (may be repeated).",
 )
 @click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, like brokers before 5.4.0.")
+@root_option
 @json_option
 @click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
 @gathered("how", ImportFlags)
@@ -124,10 +130,13 @@ def import_(
     selection of messages, or for a damaged store. An invalid row ends the import: the error names file and line, and
     nothing is left behind. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
 
-    With --into, the messages are appended to an existing store. All of them are checked first: if one is invalid, the
-    store does not change. Their queue offsets must continue its queues, or --renumber assigns new ones.
+    With --into, the messages are appended to an existing store. All of them and the free space are checked first: if
+    one is invalid, the store does not change. Their queue offsets must continue its queues, or --renumber assigns new
+    ones. After an interruption or a full disk, the same command continues, and no message is appended twice. `rmqstore
+    undo` restores the store, before and after the end.
     """
-    from rmqstore.append.importing import fingerprint, import_messages, prepared
+    from rmqstore.append.importing import Imported, fingerprint, import_messages, prepared
+    from rmqstore.cli.shared.apply_command import after_apply
     from rmqstore.cli.shared.messages import tell_damage
     from rmqstore.files.config import batch_topics as topics_of_batches
     from rmqstore.files.config import configured_types
@@ -153,83 +162,96 @@ def import_(
             raise UsageError(
                 Text("--dry-run does not apply to --into"), Text("every message is checked before one is written")
             )
-        messages, queues = _append_to(out, into, files, options, config, damage)
-        _say(out, into, messages, 0, queues, applied=True)
-        return tell_damage(out, damage)
+        appended = _append_to(out, into, files, options, config, how.roots, damage)
+        said = contextlib.nullcontext() if appended.known else after_apply(out, appended.applied)
+        with said:
+            _say(out, into, appended.imported, applied_as=appended.applied, known=appended.known)
+            return tell_damage(out, damage)
     chunks = _chunks(files, damage)
     if dry_run:
         if place.exists():
             raise OutputExists(Text("{place} already exists", place=place))
         count = sum(len(prepared(table, options)) for table, _ in chunks)
-        _say(out, place, count, 0, {}, applied=False)
+        _say(out, place, Imported(count, 0, {}), applied=False)
         return tell_damage(out, damage)
     with _naming_unfinished(place), out.progress("import", unit=Text(" messages")) as progress:
         done = import_messages(chunks, place, options, fingerprint(files, options), progress=progress)
-    _say(out, place, done.messages, done.resumed, dict(done.queues), applied=True)
+    _say(out, place, done)
     return tell_damage(out, damage)
 
 
 def _append_to(
-    out: Output, place: Path, files: tuple[Path, ...], options: ImportOptions, config: BrokerConfig, damage: Skipped
-) -> tuple[int, dict[str, int]]:
-    """Append to a store without problems; return the number of messages, and where its queues end.
-
-    Errors: Refused for a store with problems; BadRow and MessageRefused before anything is written.
-    """
-    from rmqstore.append.importing import import_into
-    from rmqstore.append.message_store import MessageStore
-    from rmqstore.append.store_options import StoreOptions
+    out: Output,
+    place: Path,
+    files: tuple[Path, ...],
+    options: ImportOptions,
+    config: BrokerConfig,
+    roots: tuple[Path, ...],
+    damage: Skipped,
+) -> IntoStore:
+    """Append to a store without problems. Errors: Refused for a store with problems; as `import_into`."""
+    from rmqstore.append.importing import fingerprint
     from rmqstore.checks.verify import examine
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.importing import ImportSource, import_into
     from rmqstore.views.dump.messages import Skipped
 
     opened = open_store(place, config)
-    refuse_in_use(opened.root, opened.places)
-    report = examine(opened).report
-    if not report.clean:
-        found = joined(sorted(report.findings.counts)) or (report.unchecked or ["it was not checked completely"])[0]
-        raise Refused(
-            Text("{place} has problems: {found}", place=place, found=found),
-            Text("see `rmqstore verify {place}`, and repair it", place=shlex.quote(str(place))),
-        )
-    given = StoreOptions(flush=options.store.flush, dledger=options.store.dledger, limits=options.store.limits)
-    reads: list[Skipped] = []
+    reads = [Skipped()]
+
+    def check() -> None:
+        report = examine(opened).report
+        if not report.clean:
+            found = joined(sorted(report.findings.counts)) or (report.unchecked or ["it was not checked completely"])[0]
+            raise Refused(
+                Text("{place} has problems: {found}", place=place, found=found),
+                Text("see `rmqstore verify {place}`, and repair it", place=shlex.quote(str(place))),
+            )
 
     def chunks() -> Iterator[TableChunk]:
         reads.append(Skipped())
         return _chunks(files, reads[-1])
 
-    with (
-        MessageStore.open(place, given, config=config) as store,
-        out.progress("import", unit=Text(" messages")) as progress,
-    ):
-        try:
-            done = import_into(store, chunks, options, progress=progress)
-        except (BadRow, MessageRefused):
-            store.close()
-            raise
+    source = ImportSource(chunks, lambda: fingerprint(files, options))
+    with end_like_ctrl_c(), out.progress("import", unit=Text(" messages")) as progress:
+        done = import_into(opened, source, options, check=check, roots=roots, progress=progress)
     damage.take(reads[-1])
-    return done.messages, dict(done.queues)
+    return done
 
 
-def _say(out: Output, target: Path, messages: int, resumed: int, queues: dict[str, int], *, applied: bool) -> None:
+def _say(
+    out: Output,
+    target: Path,
+    done: Imported,
+    *,
+    applied: bool = True,
+    applied_as: Applied | None = None,
+    known: bool = False,
+) -> None:
     if out.as_json:
         report: dict[str, Any] = {
             "schema": "rmqstore.import/1",
             "output": str(target),
             "applied": applied,
-            "messages": messages,
-            "resumed": resumed,
-            "queues": queues,
+            "messages": done.messages,
+            "resumed": done.resumed,
+            "queues": dict(done.queues),
+            "journal": str(applied_as.journal) if applied_as is not None else None,
         }
         out.report(report)
     elif not applied:
         words = Text("{messages} can be imported into {target}. Nothing was written (--dry-run).")
-        out.lines([words.format(messages=many(messages, "message"), target=target)])
+        out.lines([words.format(messages=many(done.messages, "message"), target=target)])
+    elif known and applied_as is not None:
+        from rmqstore.cli.shared.apply_command import undo_command
+
+        words = Text("{target} has these {messages} already: an earlier run imported them. To undo that: {undo}")
+        count = many(done.messages, "message")
+        out.lines([words.format(messages=count, target=target, undo=undo_command(applied_as))])
     else:
+        resumed = done.resumed
         before = Text(" ({resumed:,} of them imported by an earlier run)", resumed=resumed) if resumed else ""
-        count, places = many(messages, "message"), many(len(queues), "queue")
+        count, places = many(done.messages, "message"), many(len(done.queues), "queue")
         what = Text("{messages}{before} in {queues}", messages=count, before=before, queues=places)
         out.lines([Text("Imported {what} into {target}", what=what, target=target)])
 

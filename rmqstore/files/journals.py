@@ -17,6 +17,8 @@ from rmqstore.files.store import Store
 _STATE_LIMIT = 1 << 20  # bytes
 _PLAN_LIMIT = 256 << 20  # bytes; a plan keeps large contents in separate files
 _DONE = "done"
+IMPORT_FACT = "import"
+"""The fact of the plan of an import into the store, which repairs nothing."""
 
 
 def journal_state(files: Files, folder: Path) -> tuple[Path, str]:
@@ -47,5 +49,6 @@ def repairs(store: Store) -> Iterator[tuple[str, Mapping[str, Any]]]:
             plan = json.loads(store.files.read_at(journal / "plan.json", _PLAN_LIMIT, 0))
         except (ValueError, RecursionError):
             continue
-        if isinstance(plan, dict):
+        facts = plan.get("facts") if isinstance(plan, dict) else None
+        if isinstance(plan, dict) and not (isinstance(facts, dict) and IMPORT_FACT in facts):
             yield entry.path.name, plan

@@ -26,11 +26,12 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT, is_pre_blank
 from rmqstore.formats.message import MAGIC_V2, parse_message
+from rmqstore.repair.journal import staging
 from tests import command
 from tests.append.rewriting import index_bytes, log_bytes, messages_of, queue_bytes
 from tests.planning import log_of
 from tests.stores import ROOT, copy_store, meta, unpack
-from tests.untouched import snapshot
+from tests.untouched import content, snapshot
 
 KINDS = ("ndjson", "csv", "parquet")
 
@@ -237,9 +238,11 @@ def test_a_parquet_file_that_is_cut_is_reported(tmp_path: Path) -> None:
 STOPS_HALF_WAY = """
 import sys, time
 from rmqstore.append import exported_files as files
+from rmqstore.append import importing
 from rmqstore.append.message_store import MessageStore
 from rmqstore.cli.main import cli
 files.ROWS = 500
+importing.SAVE_EVERY = 0
 put_table, tables = MessageStore.put_table, []
 def counted(store, table, **options):
     put_table(store, table, **options)
@@ -452,6 +455,62 @@ def test_nothing_is_appended_where_one_message_is_wrong(store: Path, tmp_path: P
     after = log_of(store)
     assert log_bytes(after) == before
     assert run_json("verify", str(store), "-c", settings)["clean"] is True
+
+
+def _into(tmp_path: Path, store: Path) -> tuple[list[str], int]:
+    """Return the words of an import into a store, of six times its own messages, and their number."""
+    lines = export(store, tmp_path / "all.ndjson")
+    (tmp_path / "many.ndjson").write_text("\n".join(lines * 6) + "\n")
+    settings = str(conf("5.4.0-clean", tmp_path))
+    words = ["import", str(tmp_path / "many.ndjson"), "--into", str(store), "-c", settings, "--renumber"]
+    return words, 6 * len(lines)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_an_import_into_a_store_that_was_stopped_goes_on_where_it_was(
+    number: signal.Signals, store: Path, tmp_path: Path
+) -> None:
+    words, count = _into(tmp_path, store)
+    before = content(store)
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPS_HALF_WAY, *words], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as stopped:
+        assert stopped.stdout is not None and stopped.stderr is not None
+        assert stopped.stdout.readline() == b"half way\n"
+        stopped.send_signal(number)
+        said = stopped.stderr.read().decode().splitlines()
+    [journal] = (store / ".rmqstore").iterdir()
+    if number is not signal.SIGKILL:
+        assert stopped.returncode == 6
+        assert said == [
+            "error: stopped before the store was changed: interrupted — run the same command again to "
+            f"continue, or `rmqstore undo {journal}` to give up"
+        ]
+    assert log_bytes(log_of(store)) == log_bytes(log_of(unpack("5.4.0-clean")))
+    refused = run(*words, "--topic-map", "Order_11=Other", exit_code=5)
+    assert f"{journal} is an unfinished import of other files, or with other settings" in refused.stderr
+    assert "an import that has not changed the store yet" in run("resume", str(journal), exit_code=5).stderr
+    done = run_json(*words)
+    assert 0 < done["resumed"] < done["messages"] == count
+    assert done["journal"] == str(journal)
+    assert run_json("verify", str(store), "-c", words[5])["clean"] is True
+    assert len(export(store, tmp_path / "after.ndjson")) == 7 * count // 6
+    again = run_json(*words)
+    assert (again["messages"], again["resumed"]) == (count, count)
+    run("undo", str(journal))
+    assert content(store) == before
+
+
+def test_an_import_into_a_full_disk_is_refused_before_anything_is_written(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, _ = _into(tmp_path, store)
+    before = content(store)
+    monkeypatch.setattr(staging, "free_bytes", lambda place: 3_000_000)
+    refused = run(*words, exit_code=5)
+    assert f"{store}: " in refused.stderr and "bytes are needed, 3,000,000 are free" in refused.stderr
+    assert content(store) == before
+    assert not (store / ".rmqstore").exists()
 
 
 def test_messages_with_a_place_in_light_queues_are_not_appended(tmp_path: Path) -> None:

@@ -6,7 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pytest import MonkeyPatch
 
+from rmqstore.append import exported_files
+from rmqstore.append.message_store import MessageStore
+from rmqstore.errors import NoSpace
 from tests import command
 from tests.real_broker.oracle_server import OracleServers
 from tests.real_broker.reading import messages, unreadable
@@ -16,6 +20,18 @@ from tests.stores import copy_store, meta, unpack
 def run(*words: str | Path) -> None:
     result = command.run(*map(str, words), "-q")
     assert result.exit_code == 0, result.output
+
+
+def _third_time_full(put_table: Callable[..., None]) -> Callable[..., None]:
+    calls: list[int] = []
+
+    def put(store: MessageStore, *args: object, **kwargs: object) -> None:
+        calls.append(1)
+        if len(calls) == 3:
+            raise NoSpace("the disk is full")
+        put_table(store, *args, **kwargs)
+
+    return put
 
 
 @pytest.fixture
@@ -59,13 +75,22 @@ def test_the_real_store_reads_an_imported_store_as_the_original(
     "name", ["5.4.0-clean", *(pytest.param(n, marks=pytest.mark.slow) for n in ("5.4.0-dledger", "5.5.1-clean"))]
 )
 def test_the_real_store_reads_what_was_imported_into_a_store(
-    name: str, tmp_path: Path, oracle_servers: OracleServers, conf: Callable[[str], Path]
+    name: str, tmp_path: Path, oracle_servers: OracleServers, conf: Callable[[str], Path], monkeypatch: MonkeyPatch
 ) -> None:
-    """The store's messages are appended again: every queue becomes twice as long, with the same bodies again."""
-    made, file, store = meta(name), tmp_path / "all.parquet", copy_store(name, tmp_path)
+    """The store's messages are appended again: every queue becomes twice as long, with the same bodies again.
+
+    The disk is full in between, and the same command continues.
+    """
+    made, file, store = meta(name), tmp_path / "all.ndjson", copy_store(name, tmp_path)
     run("export", store, "-o", file)
     options = ["--dledger", "n0"] if "dledger" in name else []
-    run("import", file, "--into", store, "--renumber", "-c", conf(name), *options)
+    words: tuple[str | Path, ...] = ("import", file, "--into", store, "--renumber", "-c", conf(name), *options)
+    with monkeypatch.context() as patch:
+        patch.setattr(exported_files, "ROWS", 100)
+        patch.setattr(MessageStore, "put_table", _third_time_full(MessageStore.put_table))
+        stopped = command.run(*map(str, words))
+    assert stopped.exit_code == 6 and "run the same command again to continue" in stopped.stderr
+    run(*words)
     seen = oracle_servers.load(made.version, store, made.oracle_args)
     assert (seen.load, seen.crash) == (True, None)
     assert unreadable(seen) == {}

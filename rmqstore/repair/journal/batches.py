@@ -408,6 +408,10 @@ class ApplyWork:
         """Return lstat of a path, or None if nothing is there."""
         return status_of(path, self.folder.disk)
 
+    def mtime(self, meta: Meta) -> int:
+        """Return the mtime of a changed file after the plan (ns)."""
+        return self.plan.mtime_ns or meta.mtime_ns
+
     def waiting(self, number: int) -> Path:
         """Where the file that a step moves is while it is not at the step's path: staged, aside or in quarantine."""
         step = self.plan.steps[number]
@@ -427,6 +431,7 @@ class _OpenFiles:
     folders: dict[Path, None] = field(default_factory=dict)
     above: set[Path] = field(default_factory=set)
     times_kept: bool = True
+    mtime_ns: int | None = None
 
     def descriptor(self, path: Path, meta: Meta) -> int:
         if path not in self.opened:
@@ -460,7 +465,7 @@ class _OpenFiles:
     def finish(self) -> None:
         for path, (_, meta) in self.opened.items():
             try:
-                self.disk.set_times(path, meta.atime_ns, meta.mtime_ns)
+                self.disk.set_times(path, meta.atime_ns, self.mtime_ns or meta.mtime_ns)
             except PermissionError:
                 self.times_kept = False  # only the owner may set times; this user may only write
         # a parent that an earlier run moved is listed under its new path, see `moved`
@@ -485,7 +490,7 @@ def run_batch(work: ApplyWork, number: int) -> None:
         _log_batch(work, number)
         work.log.refresh()
     known = work.log.batches[number]
-    files = _OpenFiles(work.folder.disk)
+    files = _OpenFiles(work.folder.disk, mtime_ns=work.plan.mtime_ns)
     try:
         for step_number in work.batches[number]:
             if torn and _probe(work, known, step_number, number + 1, torn=True) is Status.AFTER:
@@ -597,7 +602,7 @@ def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool
         before = partial(work.log.before, batch.images.get(number, []))
         status = probe_in_place(step, path, meta.after, before, torn=torn, entries=work.folder.disk)
         now = work.status(path)
-        if status is Status.AFTER and now is not None and work.folder.touched_since(now, meta.mtime_ns):
+        if status is Status.AFTER and now is not None and work.folder.touched_since(now, work.mtime(meta)):
             return Status.FOREIGN  # the bytes of the step are unchanged, but something has written to the file
         return status
     if isinstance(step, MoveIn):
@@ -630,7 +635,7 @@ def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> St
             now.st_size == step.size and fingerprint_range(path, 0, step.size, "runs:", work.folder.disk) == meta.after
         )
     elif (move := work.moves.by_path[step.path]).changed:  # the probes of the steps that change it compare its bytes
-        same = not work.folder.touched_since(now, meta.mtime_ns)
+        same = not work.folder.touched_since(now, work.mtime(meta))
     else:
         same = fingerprint_entry(path, move.expect, work.folder.disk) == move.expect
     return Status.AFTER if same else Status.FOREIGN

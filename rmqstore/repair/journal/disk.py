@@ -161,6 +161,16 @@ class Disk(EntryReader):
         with self._above(source) as (old_folder, old), self._above(target) as (new_folder, new):
             os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
+    def link(self, source: Path, target: Path) -> None:
+        """Give a file a second name."""
+        with self._above(source) as (old_folder, old), self._above(target) as (new_folder, new):
+            os.link(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder, follow_symlinks=False)
+
+    def make_link(self, path: Path, target: Path) -> None:
+        """Create a symbolic link."""
+        with self._above(path) as (folder, name):
+            os.symlink(target, name, dir_fd=folder)
+
     def unlink(self, path: Path) -> None:
         with self._above(path) as (folder, name):
             os.unlink(name, dir_fd=folder)

@@ -5,6 +5,7 @@ STORE/.rmqstore/TIME/state        how far apply or undo is; replaced atomically
                      undo.log     before-images
                      new/N        the file that step N creates or the bytes it writes, complete before the first change
                      quarantine/  files and directories that were moved away
+                     making/      only while `import --into` makes its plan: what it has appended
                      lost+found/  damaged spans that the repair covered
                      journal      only with --journal DIR: the path of the folder with everything else but new/ and
                                   quarantine/
@@ -34,7 +35,7 @@ from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.plan.content import Content, Json, content_from_json, content_to_json
 from rmqstore.repair.plan.plan import Plan, plan_from_json
-from rmqstore.repair.plan.plan_builder import AS_NAMED, EntryReader, read_range
+from rmqstore.repair.plan.plan_builder import AS_NAMED, EntryReader, read_range, read_runs
 from rmqstore.repair.plan.steps import Create, InPlace, MakeDirectory, Rename, SetAside
 from rmqstore.texts import Text
 
@@ -252,7 +253,7 @@ def status_of(path: Path, entries: EntryReader = AS_NAMED) -> os.stat_result | N
 
 
 SCHEMA = "rmqstore.journal/1"
-NEW, QUARANTINE, LOST_FOUND = "new", "quarantine", "lost+found"
+NEW, QUARANTINE, LOST_FOUND, MAKING = "new", "quarantine", "lost+found", "making"
 _NAME = re.compile(r"\d{8}T\d{6}\.\d{6}Z(-2)*")
 STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
 MAX_PLAN = 1 << 30
@@ -284,7 +285,8 @@ class JournalState:
     """The content of the state file.
 
     `homes` are the folders with a new/ and a quarantine/, `home_of` the index of the home of a step if it is not 0;
-    see `JournalFolder.home`. `times_kept` is False if the times of changed files could not be restored.
+    see `JournalFolder.home`. `staged`: a plan that was made in this folder is complete. `times_kept`
+    is False if the times of changed files could not be restored.
     """
 
     state: State
@@ -298,6 +300,7 @@ class JournalState:
     store_mtime_ns: int = 0
     homes: tuple[str, ...] = ("",)
     home_of: Mapping[str, int] = field(default_factory=dict)
+    staged: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -314,6 +317,22 @@ class Staged:
 
     def read(self, size: int, at: int) -> bytes:
         return b"".join(read_range(self.path, at, min(size, self.size - at), self.entries))
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """Bytes of a file that a journal has made in its folder; a whole file (`whole`) becomes a new one of the store."""
+
+    path: Path
+    size: int
+    at: int = 0
+    whole: bool = False
+
+    def pieces(self) -> Iterator[bytes | int]:
+        yield from read_runs(self.path, self.at, self.size)
+
+    def read(self, size: int, at: int) -> bytes:
+        return b"".join(read_range(self.path, self.at + at, min(size, self.size - at)))
 
 
 @dataclass(slots=True)
@@ -556,6 +575,7 @@ class JournalFolder:
                     Text("{quarantine} is not empty", quarantine=quarantine),
                     Text("inspect it, and move its files back to their places"),
                 )
+        self.drop_making()
         for folder in folders:  # the journal itself is deleted last: its state file names the other folders
             status = status_of(folder, self.disk)
             if status is not None and stat.S_ISDIR(status.st_mode):
@@ -579,6 +599,40 @@ class JournalFolder:
                 self._remove_tree(entry)
         with contextlib.suppress(OSError):
             self.disk.remove_directory(folder)
+
+    @property
+    def making(self) -> Path:
+        """The folder in which a command makes its plan."""
+        return self.path / MAKING
+
+    @property
+    def making_mark(self) -> Path:
+        """The file in `making` with what identifies the command; without it, nothing there is worth keeping."""
+        return self.making / "mark.json"
+
+    def mark_making(self, data: bytes) -> None:
+        """Write the mark, atomically and durably."""
+        new = self.making_mark.with_suffix(".new")
+        self.write(new, data)
+        self.disk.rename(new, self.making_mark)
+        self.disk.fsync_directory(self.making)
+
+    def take_plan(self, plan: Plan, paths: PlanPaths) -> None:
+        """Note the plan that was made in this folder, and remove the remains of an interrupted staging."""
+        homes, home_of = _homes(paths, plan, self.name, None, self.record.homes)
+        self.save(homes=homes, home_of=home_of, steps=len(plan.steps))
+        for home in self.homes():
+            for folder in (home.parent, home, home / NEW, home / QUARANTINE):
+                self._make_folder(folder)
+        self.drop_staged()
+
+    def drop_making(self) -> None:
+        """Delete what a command made its plan from; its mark goes first, because the rest is incomplete then."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self.disk.unlink(self.making_mark)
+        for home in self.homes():
+            if status_of(home / MAKING, self.disk) is not None:
+                self._remove_tree(home / MAKING)
 
     def files(self) -> Iterator[Path]:
         """Yield every file in all folders of the journal; links are not followed."""
@@ -645,9 +699,11 @@ def new_folder(paths: PlanPaths, plan: Plan, journal_dir: Path | None, disk: Dis
     return JournalFolder(path, paths.store, record, disk, paths.needed)
 
 
-def _homes(paths: PlanPaths, plan: Plan, name: str, outside: Path | None) -> tuple[tuple[str, ...], Mapping[str, int]]:
+def _homes(
+    paths: PlanPaths, plan: Plan, name: str, outside: Path | None, known: Sequence[str] = ("",)
+) -> tuple[tuple[str, ...], Mapping[str, int]]:
     """Return the homes of a new journal, and the index of each step's home if it is not 0; see `JournalState`."""
-    homes = [""]
+    homes = list(known)
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
         if isinstance(step, InPlace | SetAside | Rename):  # these move no file to or from a journal folder

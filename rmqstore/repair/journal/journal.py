@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from rmqstore.errors import (
     RmqStoreError,
     StoreIsLive,
 )
-from rmqstore.files.disk import is_full, real_path
+from rmqstore.files.disk import existing, is_full, real_path
 from rmqstore.files.lock import LOCK_NAME, refuse_locked, take_lock
 from rmqstore.files.users import Snapshot, find_users, snapshot
 from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
@@ -204,9 +204,7 @@ def apply(
     paths = PlanPaths.of(plan, disk, named=[*map(Path, plan.roots), *map(Path, roots)])
     if plan.empty:
         return Applied(None, 0)
-    for open_one in list_folders(paths.store, disk, paths.named):
-        if open_one.unfinished:
-            raise open_journal(open_one)
+    _refuse_unfinished(paths)
     refuse_locked(paths.store)
     places = paths.places(step.path for step in plan.steps)
     seen = snapshot(places)
@@ -232,7 +230,7 @@ def apply(
                 disk.set_times(paths.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
             if isinstance(error, OSError):
                 raise _nothing_written(folder, error) from error
-        elif isinstance(error, OSError):
+        elif isinstance(error, OSError) or (folder.unfinished and isinstance(error, KeyboardInterrupt)):
             raise _half_applied(folder, "apply", error) from error
         raise
     return Applied(folder.path, len(plan.steps), folder.named)
@@ -245,6 +243,105 @@ def open_journal(folder: JournalFolder) -> RmqStoreError:
     return folder.refusal() or Refused(
         Text("the journal {path} is {state}: finish it first", path=folder.path, state=folder.state.value),
         Text("run `{undo}` or `{resume}`", undo=folder.command("undo"), resume=folder.command("resume")),
+    )
+
+
+def _refuse_unfinished(paths: PlanPaths) -> None:
+    """Errors: Refused."""
+    for open_one in list_folders(paths.store, paths.disk, paths.named):
+        if open_one.unfinished:
+            raise open_journal(open_one)
+
+
+def find_made(store: Path, disk: Disk, named: Collection[Path] = ()) -> JournalFolder | None:
+    """Return the newest journal of a store that is not undone, or whose plan an interrupted command was making.
+
+    Errors: Refused for one that somebody else can have forged.
+    """
+    for folder in reversed(list_folders(real_path(store), disk, named)):
+        if folder.state not in _NOTHING_TO_UNDO or _is_being_made(folder):
+            folder.refuse_untrusted()
+            return folder
+    return None
+
+
+def _is_being_made(folder: JournalFolder) -> bool:
+    return folder.state is State.PREPARING and (folder.record.staged or folder.making_mark.is_file())
+
+
+def apply_made(
+    begin: Plan,
+    make: Callable[[JournalFolder, PlanPaths, Snapshot], Plan],
+    *,
+    going_on: JournalFolder | None = None,
+    disk: Disk | None = None,
+    progress: Progress | None = None,
+    stopped: bool = False,
+    roots: Collection[Path | str] = (),
+) -> Applied:
+    """Apply a plan that `make` makes in the journal's folder while the lock of the store is held.
+
+    `begin`: see `linked_copy.plan_to_start`. After an interruption, `going_on` is the journal with what was made: if
+    its `making_mark` is there, `make` continues.
+    Errors: as `apply`, and those of `make`; HalfApplied also for an interruption of `make` that it can continue.
+    """
+    disk = disk or (going_on.disk if going_on is not None else Disk())
+    paths = PlanPaths.of(begin, disk, named=[*map(Path, begin.roots), *map(Path, roots)])
+    _refuse_unfinished(paths)
+    refuse_locked(paths.store)
+    places = paths.places(step.path for step in begin.steps)
+    seen = snapshot(places)
+    refuse_live(paths.store, places, seen, stopped=stopped)
+    folder = going_on or new_folder(paths, begin, None, disk)
+    folder.disk = disk
+    for home in folder.homes():
+        if home != folder.path:
+            disk.allow(existing(home.parent.parent))
+    for home in folder.homes():
+        disk.allow(existing(home.parent.parent))
+    try:
+        if going_on is None:
+            folder.make()
+        with hold_lock(paths.store, disk, remove=not folder.record.lock_was_there):
+            _discard_other_unstarted(paths.store, folder)
+            if not folder.record.staged:
+                plan = make(folder, paths, seen)
+                check_plan(plan, paths)
+                folder.take_plan(plan, paths)
+                check_space(plan, paths, folder)
+                stage(plan, paths, folder)
+                folder.save(staged=True)
+            folder.drop_making()
+            own = folder.load_plan()
+            now = snapshot(places)
+            refuse_moving(seen, now)
+            refuse_live(paths.store, places, now, stopped=stopped)
+            _run_batches(ApplyWork.of(own, paths, folder), progress)
+        folder.save(state=State.DONE)
+    except BaseException as error:
+        if folder.state is State.PREPARING:
+            goes_on = isinstance(error, OSError | NoSpace | NotReadable | CouldNotCheck | KeyboardInterrupt)
+            if goes_on and _is_being_made(folder):
+                raise _unmade(folder, error) from error
+            with contextlib.suppress(OSError, RmqStoreError):
+                folder.discard()
+                disk.set_times(paths.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
+            if isinstance(error, OSError):
+                raise _nothing_written(folder, error) from error
+        elif isinstance(error, OSError) or (folder.unfinished and isinstance(error, KeyboardInterrupt)):
+            raise _half_applied(folder, "apply", error) from error
+        raise
+    return Applied(folder.path, len(own.steps), folder.named)
+
+
+def _unmade(folder: JournalFolder, error: BaseException) -> HalfApplied:
+    said = error.message if isinstance(error, RmqStoreError) else str(error)
+    return HalfApplied(
+        Text("stopped before the store was changed: {error}", error=said or "interrupted"),
+        Text(
+            "run the same command again to continue, or `{undo}` to give up",
+            undo=folder.command("undo"),
+        ),
     )
 
 
@@ -273,6 +370,13 @@ def resume(
         raise Refused(
             Text("{path} was undone, completely or in part", path=folder.path),
             Text("run `rmqstore undo {path}`, then repair again", path=shlex.quote(str(folder.path))),
+        )
+    if _is_being_made(folder):
+        raise Refused(
+            Text("{path} is an import that has not changed the store yet", path=folder.path),
+            Text(
+                "run the same `rmqstore import` again to continue, or `{undo}` to give up", undo=folder.command("undo")
+            ),
         )
     if state is State.PREPARING:
         _discard_unstarted(folder)

@@ -28,6 +28,7 @@ from rmqstore.repair.journal.folder import (
     QUARANTINE,
     UNDO_LOG,
     JournalFolder,
+    Made,
     PlanPaths,
     Staged,
     free_bytes,
@@ -207,18 +208,28 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
         elif isinstance(step, Truncate):
             need(journal_at, _data_bytes(paths, locate(step.path), step.at, step.length))
         if isinstance(step, Create):
-            need(existing(folder.home(number)), solid_bytes(step.content))
+            if not isinstance(step.content, Made) or not _can_link(step.content, folder.home(number)):
+                need(existing(folder.home(number)), solid_bytes(step.content))
         elif isinstance(step, Overwrite | Extend) and is_staged(step):
             need(journal_at, solid_bytes(step.content))
         if isinstance(step, Extend):
             need(existing(paths.locate(step.path)), solid_bytes(step.content))
-    for device, size in needs.items():
-        free = free_bytes(places[device])
+    refuse_too_full((places[device], size) for device, size in needs.items())
+
+
+def _can_link(content: Made, home: Path) -> bool:
+    return content.whole and content.path.stat().st_dev == existing(home).stat().st_dev
+
+
+def refuse_too_full(needs: Iterable[tuple[Path, int]]) -> None:
+    """Refuse what needs more bytes than a file system has: places, one of each, with bytes. Errors: NoSpace."""
+    for place, size in needs:
+        free = free_bytes(place)
         if free < size:
             raise NoSpace(
                 Text(
                     "{places}: {size:,} bytes are needed, {free:,} are free",
-                    places=places[device],
+                    places=place,
                     size=size,
                     free=free,
                 )
@@ -245,7 +256,7 @@ def is_staged(step: Step) -> bool:
 
 def solid_bytes(content: Content) -> int:
     """Count the bytes that a content takes on disk with its zeros as holes."""
-    if isinstance(content, Literal | Zeros | Parts):
+    if isinstance(content, Literal | Zeros | Parts | Made):
         return sum(len(piece) for piece in content.pieces() if not isinstance(piece, int))
     return content.size
 
@@ -266,10 +277,12 @@ def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
         for number, step in enumerate(plan.steps):
             target = folder.staged(number)
             if isinstance(step, Create):
-                like = _like(step, paths)
-                staged[number] = Staged(
-                    target, step.size, written.add(target, chunks(step.content), step.size, like), disk
-                )
+                like, times = _like(step, paths), plan.mtime_ns is None
+                if isinstance(step.content, Made) and _can_link(step.content, target.parent):
+                    digest = written.take(step.content, target, like)
+                else:
+                    digest = written.add(target, chunks(step.content), step.size, like, times=times)
+                staged[number] = Staged(target, step.size, digest, disk)
             elif isinstance(step, Overwrite | Extend) and is_staged(step):
                 target, size = folder.path / NEW / f"{number:06}", step.content.size
                 staged[number] = Staged(target, size, written.add(target, chunks(step.content), size, None), disk)
@@ -308,7 +321,9 @@ class _NewFiles:
         self.disk = disk
         self._open: list[int] = []
 
-    def add(self, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None) -> str:
+    def add(
+        self, path: Path, pieces: Iterable[bytes], size: int, like: os.stat_result | None, *, times: bool = True
+    ) -> str:
         """Write a new file: the content, then a hole up to `size`; return the fingerprint of its bytes."""
         # A created file is mostly a hole: use the hash that counts zeros instead of reading them.
         running = RunningFingerprint("runs:" if like is not None else "sha256:")
@@ -323,10 +338,19 @@ class _NewFiles:
         disk.truncate(descriptor, size)
         running.update(size - at)
         if like is not None:
-            _copy_metadata(disk, path, like, times=True)
+            _copy_metadata(disk, path, like, times=times)
         if len(self._open) >= _GROUP:
             self.finish()
         return running.text
+
+    def take(self, content: Made, path: Path, like: os.stat_result) -> str:
+        """Give a file that the journal has made its second name, and return the fingerprint of its bytes."""
+        self.disk.link(content.path, path)
+        self._open.append(self.disk.open_existing(path))
+        _copy_metadata(self.disk, path, like, times=False)
+        if len(self._open) >= _GROUP:
+            self.finish()
+        return fingerprint_range(path, 0, content.size, "runs:", self.disk)
 
     def finish(self) -> None:
         self.disk.fsync_all(self._open)

@@ -140,6 +140,12 @@ class Plan:
         return {k: v for k, v in found.items() if isinstance(v, str)} if isinstance(found, Mapping) else {}
 
     @property
+    def mtime_ns(self) -> int | None:
+        """The mtime of the files that it changes and creates (ns); None: they keep theirs, or get a neighbour's."""
+        found = self.facts.get("mtime_ns")
+        return found if type(found) is int and 0 < found < 1 << 63 else None
+
+    @property
     def restored(self) -> list[Mapping[str, Json]]:
         """The places that get bytes of another copy of the log. Those of a saved plan are untrusted."""
         found = self.facts.get("restored")
