@@ -18,7 +18,8 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.scan.workers import Split, map_ordered
+from rmqstore.scan.split import Split
+from rmqstore.scan.workers import map_ordered
 
 def work(split):
     print(flush=True)

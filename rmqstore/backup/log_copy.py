@@ -32,9 +32,9 @@ from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import Store
 from rmqstore.scan.records import scan_file
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split
 
 _SECTOR = 1 << 12
 _WAITING = 4  # blocks that are not hashed and written yet

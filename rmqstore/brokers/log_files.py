@@ -13,7 +13,7 @@ from rmqstore.brokers.dispatch import Queues
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size
 from rmqstore.brokers.rules import BrokerRules, PropertyCrc
-from rmqstore.files.log_ends import SmallReads
+from rmqstore.files.files import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import dledger
 from rmqstore.formats.message import BLANK_MAGIC, MAGIC_V1, MAGIC_V2, NewerRecords

@@ -43,8 +43,9 @@ from rmqstore.checks.problems.report import Findings, Reused
 from rmqstore.errors import UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run
-from rmqstore.scan.workers import Mapper, Split, map_ordered
+from rmqstore.scan.workers import Mapper, map_ordered
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterator
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from rmqstore.errors import NotReadable, about
 from rmqstore.files.disk import real_path
@@ -125,6 +125,35 @@ class OpenFile(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _CanBeOpened(Protocol):
+    def open(self) -> OpenFile: ...
+
+
+class SmallReads:
+    """A file opened for small reads; a read that fails returns no bytes."""
+
+    def __init__(self, file: _CanBeOpened) -> None:
+        self._file: OpenFile | None = None
+        with contextlib.suppress(OSError):
+            self._file = file.open()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def pread(self, size: int, at: int) -> bytes:
+        """Read up to `size` bytes at position `at`."""
+        if self._file is None or at < 0:
+            return b""
+        try:
+            return self._file.read(size, at)
+        except OSError:
+            return b""
 
 
 class Files(ABC):

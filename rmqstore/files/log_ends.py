@@ -12,9 +12,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
-from rmqstore.files.files import OpenFile
+from rmqstore.files.files import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.formats import consumequeue, dledger
 from rmqstore.formats.layout import Layout
@@ -53,35 +53,6 @@ class LogEnd:
     last_timestamp: int | None
     found_by: str
     torn: int = 0
-
-
-class _CanBeOpened(Protocol):
-    def open(self) -> OpenFile: ...
-
-
-class SmallReads:
-    """A file opened for small reads; a read that fails returns no bytes."""
-
-    def __init__(self, file: _CanBeOpened) -> None:
-        self._file: OpenFile | None = None
-        with contextlib.suppress(OSError):
-            self._file = file.open()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def pread(self, size: int, at: int) -> bytes:
-        """Read up to `size` bytes at position `at`."""
-        if self._file is None or at < 0:
-            return b""
-        try:
-            return self._file.read(size, at)
-        except OSError:
-            return b""
 
 
 def _u32(data: bytes, at: int) -> int:

@@ -49,7 +49,8 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
-from rmqstore.scan.workers import Mapper, Split, map_ordered
+from rmqstore.scan.split import Split
+from rmqstore.scan.workers import Mapper, map_ordered
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:

@@ -43,9 +43,9 @@ from rmqstore.scan.columns import LAYOUT, Columns, framed
 from rmqstore.scan.kernels import leading
 from rmqstore.scan.native import I64, U8
 from rmqstore.scan.resync import Bytes, frame_size, resync
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import SLACK, ScanOptions, Window
-from rmqstore.scan.workers import Split
 
 GoodBefore = Callable[[int], int | None]
 

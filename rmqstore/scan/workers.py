@@ -21,6 +21,7 @@ from rmqstore.errors import CouldNotCheck
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.scan import pace
 from rmqstore.scan.kernels import keep_freed_memory
+from rmqstore.scan.split import Split
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
@@ -30,17 +31,6 @@ SPLIT_SIZE = 128 << 20
 WORTH_PROCESSES = 64 << 20  # size in bytes from which several processes are faster than one
 WORTH_NEW_PROCESSES = 2 << 30  # the same if they cannot be forks, and have to load Python and all modules
 _MAX_JOBS = 32
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The bytes [start, stop) of a file; `exact` if a record is known to start at `start`."""
-
-    file: MappedFile
-    start: int
-    stop: int
-    body_offset: int = 0
-    exact: bool = False
 
 
 class Part(Protocol):

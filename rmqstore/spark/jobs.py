@@ -22,8 +22,9 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import examine_named
 from rmqstore.errors import NotReadable, RmqStoreError
 from rmqstore.files.sources import FOR_VERIFY
+from rmqstore.scan.split import Split
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Mapper, Split
+from rmqstore.scan.workers import Mapper
 from rmqstore.texts import Text, joined
 from rmqstore.views.stores import FILE_COST, StoreRef, spread, store_refs, unreadable_files
 

@@ -26,9 +26,10 @@ from rmqstore.scan.columns import Columns, Repaired, filler_mask
 from rmqstore.scan.kernels import I64, hash_spans
 from rmqstore.scan.properties import PropertyTexts
 from rmqstore.scan.records import scan_split
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split, SplitPart, Workers, joined
+from rmqstore.scan.workers import SplitPart, Workers, joined
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import WRONG_CRC, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection

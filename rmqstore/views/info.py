@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rmqstore.files.files import SmallReads
 from rmqstore.files.index import index_header
 from rmqstore.files.log_ends import (
     LogEnd,
     QueueBounds,
-    SmallReads,
     find_end,
     first_timestamp,
     queue_bounds,

@@ -23,9 +23,10 @@ from rmqstore.scan.columns import Columns, filler_mask
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, u64
 from rmqstore.scan.records import scan_split
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split, SplitPart, Workers, joined
+from rmqstore.scan.workers import SplitPart, Workers, joined
 from rmqstore.views.dump.messages import Skipped, logs_of, own_log, splits_for
 from rmqstore.views.dump.selection import Selection, Selector
 

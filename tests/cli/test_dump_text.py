@@ -14,7 +14,7 @@ import pytest
 from benchmarks.generate import generate
 from benchmarks.parts import Options
 from rmqstore.cli.shared import options
-from rmqstore.scan.workers import Split
+from rmqstore.scan.split import Split
 from rmqstore.views.dump import messages
 from rmqstore.views.dump import workers as dump_workers
 from tests.command import run

@@ -13,7 +13,8 @@ import pytest
 
 from rmqstore.errors import BadRow, CouldNotCheck
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.scan.workers import Split, map_ordered, one_ahead
+from rmqstore.scan.split import Split
+from rmqstore.scan.workers import map_ordered, one_ahead
 
 
 def test_the_next_item_is_read_while_the_caller_uses_one() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
-from rmqstore.scan.workers import Split
+from rmqstore.scan.split import Split
 from rmqstore.spark.jobs import spark_mapper
 from rmqstore.spark.session import open_session
 

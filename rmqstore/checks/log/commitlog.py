@@ -28,10 +28,11 @@ from rmqstore.formats.message import Fault, NewerRecords
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.old_records import end_before_old_records
 from rmqstore.scan.records import scan_file
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run, Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Mapper, Split, Workers, joined, plan_splits
+from rmqstore.scan.workers import Mapper, Workers, joined, plan_splits
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:

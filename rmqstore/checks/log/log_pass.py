@@ -42,9 +42,9 @@ from rmqstore.scan.dispatch import BatchRow, Dispatch, QueueNames, QueueTable, r
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties import PropertyTexts, read_texts
 from rmqstore.scan.records import scan_file
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import BLOCK_BITS, Kind, Run
 from rmqstore.scan.window import ScanOptions
-from rmqstore.scan.workers import Split
 from rmqstore.texts import joined
 
 if TYPE_CHECKING:

@@ -26,9 +26,10 @@ from rmqstore.scan.kernels import I64, U8, Bool
 from rmqstore.scan.old_records import without_old_records
 from rmqstore.scan.records import scan_file, scan_split
 from rmqstore.scan.resync import resync
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions, Window
-from rmqstore.scan.workers import Split, SplitPart, joined
+from rmqstore.scan.workers import SplitPart, joined
 from rmqstore.views.dump.selection import Selection, Selector, offsets_between
 from rmqstore.views.dump.workers import map_into_shared
 

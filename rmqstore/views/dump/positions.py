@@ -9,8 +9,9 @@ from typing import Any
 from rmqstore.files.store import Store
 from rmqstore.formats.message import Fault
 from rmqstore.scan.records import scan_split
+from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run, Tiling
-from rmqstore.scan.workers import SPLIT_SIZE, Split, SplitPart, joined, plan_splits
+from rmqstore.scan.workers import SPLIT_SIZE, SplitPart, joined, plan_splits
 from rmqstore.views.dump.messages import Log, logs_of
 
 

@@ -14,8 +14,8 @@ from itertools import islice
 
 import numpy as np
 
+from rmqstore.files.files import SmallReads
 from rmqstore.files.index import index_header, index_sizes
-from rmqstore.files.log_ends import SmallReads
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.rocksdb.rows import MessageRows, pop_rows
 from rmqstore.files.store import QueueKind, Store

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 import numpy as np
 
 from rmqstore.scan.kernels import U8
-from rmqstore.scan.workers import Part, Split, begin_worker, can_fork, map_ordered, worker_pool
+from rmqstore.scan.split import Split
+from rmqstore.scan.workers import Part, begin_worker, can_fork, map_ordered, worker_pool
 
 if TYPE_CHECKING:
     import mmap

@@ -17,7 +17,7 @@ from rmqstore.repair.plan.outcome import Outcome
 from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.planned import FirstParts, after, examine_again
-from rmqstore.scan.workers import Split
+from rmqstore.scan.split import Split
 from tests.planning import opened
 from tests.stores import copy_store
 
