@@ -120,10 +120,19 @@ def pipeline(
         raise UsageError(Text("{job} needs at least one STORE", job=job), f"rmqstore pipeline {job} STORE")
     if job in _NEEDS_OUTPUT and target is None:
         raise UsageError(Text("{job} needs --output DIR", job=job), f"rmqstore pipeline {job} STORE --output DIR")
+    from rmqstore.spark.failures import failed, is_of_spark, unknown_settings
     from rmqstore.spark.session import session_for
 
     with out.progress(job, None, "B") as progress, session_for(session.master, session.spark_settings()) as spark:
         try:
+            for key in unknown_settings(spark, [key for key, _ in map(_pair, session.settings)]):
+                out.note(
+                    Text(
+                        "note: --set {key} has no effect: Spark {version} has no such setting",
+                        key=key,
+                        version=spark.version,
+                    )
+                )
             where: dict[str, Any] = {"config": broker_conf, "progress": progress}
             if job == "sql":
                 from rmqstore.spark.views import sql
@@ -131,6 +140,10 @@ def pipeline(
                 frame, lost = sql(spark, query, list(stores), body=asked.body or "", fillers=asked.fillers, **where)
                 return _write_sql(out, frame, lost, target)
             result = _run(spark, job, list(stores), where, target, asked)
+        except Exception as error:
+            if is_of_spark(error):
+                raise failed(error) from None
+            raise
         finally:
             progress.hide()
     out.answer(result.to_json(), _text(result), wrap=False)

@@ -26,7 +26,7 @@ from rmqstore.spark.output_files import PARTITIONS, STAGING, Folder, PieceResult
 from rmqstore.spark.sources import end_of, message_options
 from rmqstore.texts import Text
 from rmqstore.views.dump.messages import Skipped, logs_of
-from rmqstore.views.stores import Piece, StoreRef, log_pieces, packed, store_refs, unreadable_files
+from rmqstore.views.stores import Piece, StoreRef, log_pieces, open_each, packed, store_refs, unreadable_files
 from rmqstore.views.tables import MessageOptions, digest_of, segment_name
 
 STATE = "_rmqstore"
@@ -164,10 +164,11 @@ def _plan(
     """Return the result entries of the stores, without counts, and the segments of those that can be read."""
     stores: dict[str, dict[str, Any]] = {}
     segments: dict[str, list[LogSegment]] = {}
-    for ref in refs:
+    for ref, found in open_each(refs):
         try:
-            store = ref.open()
-            own, unchecked = list(segments_of(ref, store, job, settings)), unreadable_files(store)
+            if not isinstance(found, Store):
+                raise found
+            own, unchecked = list(segments_of(ref, found, job, settings)), unreadable_files(found)
         except (RmqStoreError, OSError) as e:
             stores[ref.label] = lost_store(ref, e)
             continue

@@ -22,11 +22,12 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import examine_named
 from rmqstore.errors import NotReadable, RmqStoreError
 from rmqstore.files.sources import FOR_VERIFY
+from rmqstore.files.store import Store
 from rmqstore.scan.split import Split
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Mapper
 from rmqstore.texts import Text, joined
-from rmqstore.views.stores import FILE_COST, StoreRef, spread, store_refs, unreadable_files
+from rmqstore.views.stores import FILE_COST, StoreRef, open_each, spread, store_refs, unreadable_files
 
 TASK_BYTES = 64 << 20
 WAVE = 16  # tasks of a wave per core
@@ -185,14 +186,11 @@ def _each(
     `function(store)` runs on executors; for a store that is split, `function(store, mapper=…)` runs here.
     """
     small, big, lost = [], [], []
-    for ref in refs:
-        try:
-            size = ref.open().log_bytes
-        except (RmqStoreError, OSError) as e:
-            lost.append(lost_store(ref, e))
-            continue
-        if size <= tasks.whole_below:
-            small.append((ref, size))
+    for ref, found in open_each(refs):
+        if not isinstance(found, Store):
+            lost.append(lost_store(ref, found))
+        elif found.log_bytes <= tasks.whole_below:
+            small.append((ref, found.log_bytes))
         else:
             big.append(ref)
     answers = each_whole(spark, small, function, tasks.task_bytes)

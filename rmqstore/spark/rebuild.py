@@ -87,7 +87,7 @@ def rebuild(
     good message.
     """
     started = time.monotonic()
-    refs = store_refs(paths, config)
+    refs, output = store_refs(paths, config), output.absolute()
     _check_output(output, refs)
     work: dict[str, StoreWork] = {}
     stores: list[dict[str, Any]] = []

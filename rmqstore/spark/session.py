@@ -16,8 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rmqstore.errors import install_command
+from rmqstore.errors import NotReadable, install_command
 from rmqstore.spark import SparkMissing, register
+from rmqstore.spark.failures import reason_of, unreachable
 from rmqstore.texts import Text
 
 _HERE = Path(__file__).parent
@@ -115,6 +116,10 @@ def open_session(
     from pyspark.sql import SparkSession
 
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # spark-submit has chosen master and settings
+    settings = with_absolute_paths(settings or {})
+    if not submitted and master and (why := unreachable(master)):
+        advice = Text("check address and port of the master: `{master}`", master=master)
+        raise SparkMissing(Text("{master} does not answer: {why}", master=master, why=why), advice)
     builder = SparkSession.builder.appName(app_name)
     if not submitted:
         chosen = master or "local[*]"
@@ -123,18 +128,49 @@ def open_session(
         for key, value in settings_for(chosen, settings).items():
             builder = builder.config(key, value)
     else:
-        for key, value in (settings or {}).items():
+        for key, value in settings.items():
             builder = builder.config(key, value)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:
         spark = builder.getOrCreate()
     except Exception as e:  # noqa: BLE001  # Java and clusters raise many types; users get one line
-        why = (str(e).strip() or type(e).__name__).splitlines()[0]
-        advice = Text("set JAVA_HOME to a Java 17 or newer, or run {command}", command=install_command("spark"))
-        if master and not master.startswith("local"):
-            host = socket.gethostname()
-            advice = Text(
-                "check that {master} answers, and that it can connect back to {host}", master=master, host=host
-            )
-        raise SparkMissing(Text("Spark did not start: {why}", why=why), advice) from None
+        raise SparkMissing(Text("Spark did not start: {why}", why=reason_of(e)), _advice(e, master)) from None
     return register(spark)
+
+
+def _advice(error: Exception, master: str | None) -> str:
+    text = str(error)
+    if "JAVA_GATEWAY_EXITED" in text or "UnsupportedClassVersionError" in text:
+        return Text(
+            "read Spark's own lines on stderr; if Java is missing or older than 17, set JAVA_HOME, or run {command}",
+            command=install_command("spark"),
+        )
+    if master and not master.startswith("local") and any(word in text for word in _NO_ANSWER):
+        host = socket.gethostname()
+        return Text("check that {master} answers, and that it can connect back to {host}", master=master, host=host)
+    return Text("correct the setting that it names; Spark's own lines on stderr tell more")
+
+
+_NO_ANSWER = ("unresponsive", "Connection refused", "Failed to connect", "UnknownHostException", "stopped SparkContext")
+_FILES_TO_SEND = ("spark.submit.pyFiles", "spark.archives", "spark.files", "spark.jars", "spark.yarn.dist.archives")
+
+
+def with_absolute_paths(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return settings in which local files to send are absolute: Spark looks for some in another directory.
+
+    Errors: NotReadable for a file that does not exist.
+    """
+    out = dict(settings)
+    for key in out.keys() & {*_FILES_TO_SEND}:
+        out[key] = ",".join(_absolute(place.strip()) for place in out[key].split(",") if place.strip())
+    return out
+
+
+def _absolute(place: str) -> str:
+    if "://" in place or place.startswith(("local:", "hdfs:", "file:")):
+        return place
+    name, sign, alias = place.partition("#")
+    path = Path(name).absolute()
+    if not path.exists():
+        raise NotReadable(Text("{path}: no such file", path=name), Text("name a file or directory of this machine"))
+    return f"{path}{sign}{alias}"

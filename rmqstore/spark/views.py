@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.errors import UsageError
+from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import EXT_MAX_ADDRESS
 from rmqstore.spark import jobs
 from rmqstore.spark.jobs import Paths, Progress
 from rmqstore.texts import Text
 from rmqstore.views.progress import PopProgress
-from rmqstore.views.stores import store_refs
+from rmqstore.views.stores import open_each, store_refs
 from rmqstore.views.tables import VIEWS, offset_rows, popped_rows
 
 _SOURCES = {
@@ -77,11 +78,11 @@ def register_views(
     """
     refs = store_refs(paths, config)
     stores, lost = [], []
-    for ref in refs:
-        try:
-            stores.append((ref.label, ref.open()))
-        except (RmqStoreError, OSError) as e:
-            lost.append(jobs.lost_store(ref, e))
+    for ref, found in open_each(refs):
+        if isinstance(found, Store):
+            stores.append((ref.label, found))
+        else:
+            lost.append(jobs.lost_store(ref, found))
     named = {ref.label: str(ref.path) for ref in refs}
     for name in names:
         if name in _SOURCES:
@@ -145,11 +146,9 @@ def crosscheck_rows(spark: Any, paths: Paths, *, config: Path | None = None, spl
     refs = store_refs(paths, config)
     named = {ref.label: str(ref.path) for ref in refs}
     starts = []
-    for ref in refs:
-        try:
-            starts.append((ref.label, min((log.start for log, _ in ref.open().logs), default=0)))
-        except (RmqStoreError, OSError):
-            continue
+    for ref, found in open_each(refs):
+        if isinstance(found, Store):
+            starts.append((ref.label, min((log.start for log, _ in found.logs), default=0)))
     options = {"missing": "skip", "splitSize": split_size or jobs.TASK_BYTES, "config": config}
     log = load(spark, "dispatched", named, **options).where("batch_size is null")
     unit = load(spark, "consumequeue", named, **options)

@@ -10,12 +10,14 @@ from __future__ import annotations
 import glob
 import json
 import os
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.errors import NotAStore, NotReadable, UsageError, about
+from rmqstore.errors import NotAStore, NotReadable, RmqStoreError, UsageError, about
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.sources import FOR_READING, open_named
@@ -30,6 +32,7 @@ from rmqstore.texts import Text
 from rmqstore.views.dump.messages import Log
 
 _GLOB = frozenset("*?[")
+OPENED = 8  # stores that are opened at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,7 @@ def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[
     given = _settings(config)
     out: dict[str, StoreRef] = {}
     for label, path in _expanded(str(p) for p in paths):
+        path = absolute(path)
         if label in out and out[label].path != path:
             raise UsageError(
                 Text("two stores have the label {label}", label=label), Text("give each store its own label")
@@ -61,6 +65,11 @@ def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[
     if not out:
         raise UsageError(Text("no store given"), Text("give at least one store directory"))
     return list(out.values())
+
+
+def absolute(path: Path) -> Path:
+    """Return a path as executors need it, whose directory is another one; an address of object storage stays."""
+    return path if str(path).startswith("s3:/") else path.absolute()
 
 
 def _settings(config: Path | None) -> tuple[tuple[str, str], ...]:
@@ -105,7 +114,7 @@ def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
         named = json.loads(options["stores"])
         if isinstance(named, dict):
             given = _settings(config)
-            return [StoreRef(Path(path), str(label), given) for label, path in named.items()]
+            return [StoreRef(absolute(Path(path)), str(label), given) for label, path in named.items()]
         return store_refs([str(p) for p in named], config)
     paths = json.loads(options["paths"]) if "paths" in options else []
     if "path" in options:
@@ -113,17 +122,41 @@ def refs_of_options(options: Mapping[str, str]) -> list[StoreRef]:
     return store_refs(paths, config)
 
 
+def open_each(
+    refs: Iterable[StoreRef], parts: frozenset[str] = FOR_READING
+) -> Iterator[tuple[StoreRef, Store | RmqStoreError | OSError]]:
+    """Open the stores, some at the same time, and yield each in order: the store, or the error that it raised.
+
+    To open a store means to list and stat its files, which on a shared file system waits for answers.
+    """
+
+    def attempt(ref: StoreRef) -> Store | RmqStoreError | OSError:
+        try:
+            return ref.open(parts)
+        except (RmqStoreError, OSError) as error:
+            return error
+
+    waiting: deque[tuple[StoreRef, Future[Store | RmqStoreError | OSError]]] = deque()
+    with ThreadPoolExecutor(OPENED, thread_name_prefix="open-store") as pool:
+        for ref in refs:
+            waiting.append((ref, pool.submit(attempt, ref)))
+            if len(waiting) == 2 * OPENED:
+                first, found = waiting.popleft()
+                yield first, found.result()
+        for first, found in waiting:
+            yield first, found.result()
+
+
 def opened(refs: Iterable[StoreRef], *, skip: bool) -> Iterator[tuple[StoreRef, Store]]:
     """Open the stores; with `skip`, skip paths that are not stores.
 
     Errors: NotReadable, NotAStore without `skip`.
     """
-    for ref in refs:
-        try:
-            yield ref, ref.open()
-        except (NotAStore, NotReadable):
-            if not skip:
-                raise
+    for ref, found in open_each(refs):
+        if isinstance(found, Store):
+            yield ref, found
+        elif not (skip and isinstance(found, NotAStore | NotReadable)):
+            raise found
 
 
 def unreadable_files(store: Store) -> list[str]:
