@@ -39,12 +39,10 @@ def zlib(arch: str, output: Path) -> None:
         _compile(arch, output, *options, *sorted(zlib_sources().glob("*.c")))
 
 
-def launcher(arch: str, output: Path, libraries: Path, *, with_newer_symbols: bool) -> None:
-    """Compile the program of the tarball; it finds its libraries in lib/ beside it or above it."""
+def launcher(arch: str, output: Path, *, with_newer_symbols: bool) -> None:
+    """Compile the program of the tarball; it loads the interpreter in lib/ beside it or above it by its path."""
     sources = [HERE / "launcher.c", *([HERE / "newer_symbols.c"] if with_newer_symbols else [])]
-    needed = (libraries / "libpython3.11.so.1.0", libraries / "libz.so.1")
-    options = "-Wl,--export-dynamic,--allow-shlib-undefined,-rpath,$ORIGIN/lib:$ORIGIN/../lib"
-    _compile(arch, output, *sources, *needed, options)
+    _compile(arch, output, *sources, "-Wl,--export-dynamic", "-lpthread", "-ldl")
 
 
 def require_only_old_glibc(library: Path) -> bool:

@@ -92,7 +92,7 @@ def add_interpreter(root: Path, arch: str) -> None:
     shutil.copy(source / "libpython3.11.so.1.0", root / "lib")
     native.zlib(arch, root / "lib" / "libz.so.1")
     newer = [native.require_only_old_glibc(path) for path in sorted(root.rglob("*.so*"))]
-    native.launcher(arch, root / "rmqstore", root / "lib", with_newer_symbols=any(newer))
+    native.launcher(arch, root / "rmqstore", with_newer_symbols=any(newer))
     (root / "bin").mkdir()
     shutil.copy(root / "rmqstore", root / "bin" / f"python{PYTHON}")
 

@@ -197,6 +197,25 @@ def test_it_runs_through_a_link_from_any_directory_with_a_hostile_environment(ow
     assert "Nothing is wrong with this store." in done.stdout
 
 
+def test_it_runs_without_proc_as_in_a_rescue_shell(own: Tarball, tmp_path: Path) -> None:
+    if subprocess.run(("unshare", "--mount", "true"), capture_output=True, check=False).returncode:
+        pytest.skip("unshare may not make a mount namespace here (needs root)")
+    hide = 'mount --make-rprivate /; mount -t tmpfs none /proc; cd "$1"; shift; exec "$@"'
+
+    def command(*words: str) -> subprocess.CompletedProcess[str]:
+        inside = ["unshare", "--mount", "sh", "-c", hide, "sh", str(tmp_path), *words]
+        return subprocess.run(inside, env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, check=False)
+
+    assert command("ls", "/proc").stdout == ""
+    store = damaged_store(tmp_path)
+    (tmp_path / "link").symlink_to(own.root / "rmqstore")
+    play_demo(lambda *words: command(str(own.root / "rmqstore"), *words), store, str(store))
+    assert command("./link", "--version").stdout == f"rmqstore, version {version()}\n"
+    code = "import sys; print(sys.executable)"
+    python = str(own.root / "bin" / "python3.11")
+    assert command(python, "-c", code).stdout == f"{python}\n"
+
+
 def test_a_start_compiles_nothing_and_writes_nothing(own: Tarball) -> None:
     before = sorted(own.root.rglob("*"))
     code = "import runpy, sys; sys.argv = ['rmqstore', '--help']; runpy.run_module('rmqstore', run_name='__main__')"
