@@ -16,6 +16,7 @@ from rmqstore.brokers.rules import RUN_VERSIONS, VERSIONS, rules_for, version_nu
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
 from rmqstore.brokers.simulate import Starts, in_dledger_mode, reads_entries
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
+from rmqstore.checks.beside.host import host_notes
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.beside.settings import Misfit, misfits
 from rmqstore.checks.log import delay_levels
@@ -349,6 +350,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
     if note:
         report.notes.append(note)
+    report.notes.extend(host_notes(store, max((result.max_time for result in verified.logs.results), default=0)))
     if report.live:
         report.notes.append(Text("a broker is running on this store: the forecast is not final"))
 
