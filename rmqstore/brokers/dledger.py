@@ -421,6 +421,19 @@ class DLedgerStart(PlainStart):
             caught = self.rules.any_wheel_failure_is_caught and not self.rules.shutdown_throws
             raise StartRefused(fault.reason, fault.log_line, LOAD_FALSE if caught else PROCESS_EXIT)
 
+    def _load_and_recover(self) -> None:
+        super()._load_and_recover()
+        committed = self.state.committed_pos
+        if self.parser.duplication and self.rules.duplicate_info and 0 <= committed < self.state.entries_end:
+            # ConsumeQueueStore#compensateForHA reads entries after the committed one as messages (5.1.4 to 5.5.1)
+            raise StartFails(
+                Text(
+                    "duplicationEnable: DLedger entries after the committed one, at {at:,}, are no messages",
+                    at=committed,
+                ),
+                "load exception java.lang.IndexOutOfBoundsException",
+            )
+
     def _reader_of_entries(self, parser: ParserSettings, scanned: Scanned) -> LogReader:
         body_offset = dledger.ENTRY.size
         return LogReader(self.data, self.rules, parser, scanned, thorough=self.thorough, body_offset=body_offset)
@@ -583,6 +596,11 @@ class DLedgerStart(PlainStart):
             )
         head = BLANK.parse(last.read_at(BLANK.size, last.wrote).ljust(BLANK.size, b"\0"))
         if head["magic"] != BLANK_MAGIC:
+            if self.config.bool("writeWithoutMmap") and self.rules.writes_without_mapping:
+                raise StartFails(
+                    Text("with writeWithoutMmap=true, DLedger mode cannot close commitlog/{path}", path=last.path.name),
+                    "load exception java.nio.ReadOnlyBufferException",
+                )
             self.notes.append(Text("a BLANK is written at {start}", start=last.start + last.wrote))
         last.wrote = self.file_size
         self.divided = last.start + self.file_size

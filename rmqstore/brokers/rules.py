@@ -175,6 +175,8 @@ class BrokerRules:
     """That recovery demands DUP_INFO even without duplicationEnable, so it ends at the first message."""
     dledger_deprecated: bool = _since("5.5.1")
     """DLedger mode still works, but a warning in the log says that it will go."""
+    writes_without_mapping: bool = _since("5.3.4")
+    """writeWithoutMmap: the log is written without mappings, and cannot be written through them."""
     access_databases: bool = _since("5.3.0")
     """Users and permissions are in config/users/ and config/acls/."""
     message_rows_limit_start: bool = _since("5.4.0")

@@ -35,9 +35,8 @@ _OF_PARTS = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable", "
 """Settings that name a part of the store: without them, its damage would only be ignored."""
 _OF_SIZES = ("maxHashSlotNum", "maxIndexNum")
 _LEVELS = "messageDelayLevel"
-_CANDIDATES = tuple(
-    dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), "combineCQLoadingCQTypes", ASSIGNING, PREFERRED, _PEERS))
-)
+_OTHERS = ("combineCQLoadingCQTypes", ASSIGNING, PREFERRED, "writeWithoutMmap")
+_CANDIDATES = tuple(dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), *_OTHERS, _PEERS)))
 """Settings that a store shows come first: they are at fault only if no other one is."""
 
 

@@ -236,6 +236,15 @@ def cases() -> Iterator[Case]:
                     start=False,
                     sample=(what, exit_name) == ("undamaged", "clean"),
                 )
+        for exit_name, more in _EXITS[::2]:
+            for store in (f"{version}-dledger", f"{version}-dledger-killed", "5.4.0-dledger3-n2"):
+                case = f"{version} duplication in DLedger mode on {store}, {exit_name}"
+                yield Case(case, store, version, more, {"duplicationEnable": "true"}, start=False)
+        if version in ("5.4.0", "5.5.1"):
+            for exit_name, more in _EXITS[::2]:
+                settings = {**DLEDGER, "writeWithoutMmap": "true"}
+                case = f"{version} first DLedger start without mapping, {exit_name}"
+                yield Case(case, f"{version}-before-dledger", version, more, settings, start=False)
     yield from _other_stores()
     yield from _settings()
     yield from _in_the_way()

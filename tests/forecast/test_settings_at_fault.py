@@ -16,6 +16,7 @@ from tests.stores import copy_store, write_broker_conf
 LEVELS = BrokerConfig().text("messageDelayLevel")
 _BOTH = {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
 _PEERS = {"dLegerSelfId": "n1", "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"}
+_FIRST = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": "n0-127.0.0.1:1"}
 AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
     "other node": ("5.4.0-dledger", _PEERS, ["dLegerSelfId=n0"]),
     "node that no peer names": ("5.4.0-dledger", {"dLegerSelfId": "n1"}, ["dLegerSelfId=n0"]),
@@ -47,6 +48,16 @@ AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
         "5.1.4-clean",
         {"messageDelayLevel": LEVELS.replace(" 1h", "  1h")},
         [f"messageDelayLevel={LEVELS}"],
+    ),
+    "DLedger without mapping": (
+        "5.5.1-before-dledger",
+        {**_FIRST, "writeWithoutMmap": "true"},
+        ["writeWithoutMmap=false"],
+    ),
+    "duplication in DLedger mode": (
+        "5.4.0-dledger3-n2",
+        {"duplicationEnable": "true"},
+        ["duplicationEnable=false"],
     ),
     "sound": ("5.4.0-dledger", {}, []),
     "harmless": ("5.4.0-clean", {"checkCRCOnRecover": "false", "fileReservedTime": "48"}, []),

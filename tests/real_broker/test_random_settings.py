@@ -1,0 +1,123 @@
+"""Random starts: one to three changed settings, on all kinds of stores, after a clean exit or a crash.
+
+    store, version, settings → forecast = the real store: whether it starts, the ends of log and queues, deleted files
+
+RMQSTORE_ROUNDS is the number of starts for each part (3), each with a new seed. A start that differs does not end the
+others; it prints the seed that repeats it (RMQSTORE_SEED).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqstore.brokers.forecast import StartOptions
+from rmqstore.brokers.rules import rules_for
+from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
+from tests.forecast.answers import HEAP, Answer, as_far_as_simulated, files_of, of_forecast, of_oracle
+from tests.real_broker.oracle import Oracle
+from tests.seeds import seeds
+from tests.stores import BROKER_STORES, VERSIONS, copy_store, meta
+
+STORES = tuple(name for name in BROKER_STORES if meta(name).version in VERSIONS)
+SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("checkCRCOnRecover", ("false", "FALSE")),
+    ("duplicationEnable", ("true",)),
+    ("forceVerifyPropCRC", ("true",)),
+    ("enabledAppendPropCRC", ("true",)),
+    ("messageIndexEnable", ("false",)),
+    ("messageIndexSafe", ("true", "True")),
+    ("commitLogRecoverMaxNum", ("1", "3", "1000")),
+    ("recheckReputOffsetFromCq", ("true",)),
+    ("enableConsumeQueueExt", ("true",)),
+    ("enableLmq", ("true", "false")),
+    ("enableMultiDispatch", ("true", "false")),
+    ("enableDLegerCommitLog", ("true", "false")),
+    ("dLegerSelfId", ("n0", "n1", "n2")),
+    ("dLegerPeers", ("n0:40911", "n0-127.0.0.1:0", "n0-127.0.0.1:0;n1-127.0.0.1:1", "n1-127.0.0.1:0", "n0-h")),
+    ("storeType", ("default", "defaultRocksDB")),
+    ("rocksdbCQDoubleWriteEnable", ("true", "false")),
+    ("combineCQUseRocksdbForLmq", ("true", "false")),
+    ("combineCQPreferCQType", ("default", "defaultRocksDB")),
+    ("combineAssignOffsetCQType", ("default", "defaultRocksDB")),
+    ("combineCQLoadingCQTypes", ("default", "defaultRocksDB", "default;defaultRocksDB")),
+    ("useSeparateStorePathForRocksdbCQ", ("true", "false")),
+    ("indexRocksDBEnable", ("true",)),
+    ("transRocksDBEnable", ("true",)),
+    ("transWriteOriginTransHalfEnable", ("false",)),
+    ("enableAcceleratedRecovery", ("true",)),
+    ("checkCommitLogOffsetOnRecover", ("true",)),
+    ("mappedFileSizeCommitLog", ("131072",)),
+    ("mappedFileSizeConsumeQueue", ("4000",)),
+    ("flushDiskType", ("SYNC_FLUSH",)),
+    ("writeWithoutMmap", ("true",)),
+    ("brokerRole", ("SLAVE", "SYNC_MASTER")),
+    ("fileReservedTime", ("1",)),
+)
+_HALVES = frozenset({"transRocksDBEnable", "transWriteOriginTransHalfEnable"})
+_PARTS = 8
+_ROUNDS = int(os.environ.get("RMQSTORE_ROUNDS", "3"))
+
+
+def choose(seed: int) -> tuple[str, str, dict[str, str], bool]:
+    """Return store, version, changed settings, and whether the broker was killed; the same for a given seed."""
+    choice = random.Random(seed)
+    store, version = choice.choice(STORES), choice.choice(VERSIONS)
+    settings = {key: choice.choice(values) for key, values in choice.sample(SETTINGS, choice.randint(1, 3))}
+    return store, version, settings, choice.random() < 0.5
+
+
+def unknown(version: str) -> frozenset[str]:
+    """Return settings with which the oracle asks for a class that the version does not have; brokers ignore them."""
+    rules = rules_for(version)
+    halves = frozenset() if rules.message_rows_limit_start else _HALVES
+    return halves if rules.rocksdb_queues else halves | {"storeType"}
+
+
+def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle]) -> str:
+    """Make one start; return how forecast and real store differ, or ""."""
+    name, version, changed, killed = choose(seed)
+    store = copy_store(name, folder)
+    if killed:
+        (store / "abort").touch()
+    else:
+        (store / "abort").unlink(missing_ok=True)
+    settings = {key: str(value) for key, value in meta(name).oracle_args.items()} | changed
+    settings = {key: value for key, value in settings.items() if key not in unknown(version)}
+    opened = open_store(store, BrokerConfig(settings))
+    start = not in_dledger_mode(opened, opened.config)  # in DLedger mode, what follows depends on time
+    forecast = simulate_start(opened, version=version, options=StartOptions(dispatch=start, heap=HEAP))
+    told, before = of_forecast(forecast, store), files_of(store)
+    result = oracle(version).load(store, settings, start=start)
+    real = of_oracle(result, before - files_of(store))
+    if result.crash is not None and result.crash.startswith("construct:"):
+        told = replace(told, dies=False)  # the exit code is that of a whole broker
+    real = as_far_as_simulated(real, forecast, opened)
+    if told == real:
+        return ""
+    what = [
+        f"{key}: {getattr(told, key)!s:.300} | {getattr(real, key)!s:.300}"
+        for key in Answer.__slots__
+        if getattr(told, key) != getattr(real, key)
+    ]
+    reason = f"{forecast.reason or 'starts'} | {result.crash or 'starts'}"
+    return f"seed {seed}: {version} on {name}, killed={killed}, {changed}: {'; '.join(what)} ({reason:.400})"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_a_start_with_random_settings_is_forecast(part: int, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+    found = []
+    for seed in seeds(_PARTS * _ROUNDS):
+        if seed % _PARTS == part:
+            folder = tmp_path / str(seed)
+            folder.mkdir()
+            found.append(difference(seed, folder, oracle))
+    assert not any(found), "\n".join(filter(None, found))
