@@ -40,7 +40,7 @@ def test_more_files_than_mappings_are_a_note(
 
 
 def test_more_files_than_a_process_may_open_are_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.resource, "getrlimit", lambda _limit: (1024, 3031))
+    monkeypatch.setattr("resource.getrlimit", lambda _limit: (1024, 3031))
     assert [note for note in notes(unpack("4.9.7-clean")) if "3,031 open files" in note]
 
 
@@ -50,7 +50,7 @@ def test_a_host_without_proc_has_no_limit(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_clock_before_the_last_message_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host.time, "time_ns", lambda: 1_600_000_000_000_000_000)
+    monkeypatch.setattr("time.time_ns", lambda: 1_600_000_000_000_000_000)
     assert any("after the present time of this host" in note for note in notes(unpack("4.9.7-clean")))
 
 
