@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
+from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.formats.text import many
@@ -66,10 +67,8 @@ def host_notes(store: Store, last_time: int) -> Iterator[str]:
 
 def max_map_count() -> int | None:
     """Return vm.max_map_count; None if this host does not tell it."""
-    try:
-        return int(MAX_MAP_COUNT.read_text("ascii"))
-    except (OSError, ValueError):
-        return None
+    digits = LOCAL.read_at(MAX_MAP_COUNT, 32, 0).strip()
+    return int(digits) if digits.isdigit() else None
 
 
 def mapped_files(store: Store) -> int:
