@@ -484,6 +484,16 @@ class _Check:
                 Text("{directory}/: no known broker has its column family {family}", directory=DIRECTORY, family=family)
             )
         for family in FAMILIES:
+            for name in self.rows.unknown_names(family):
+                self.report.unchecked.append(
+                    Text(
+                        "{directory}/: no known broker has its key {key} (family {family})",
+                        directory=DIRECTORY,
+                        key=name.decode(),
+                        family=family,
+                    )
+                )
+        for family in FAMILIES:
             found = ((key, self.rows.stored(family, key)) for key in POSITION_KEYS[family])
             positions = {key: parse_position(value) for key, value in found if value is not None}
             self.facts.positions[family] = positions

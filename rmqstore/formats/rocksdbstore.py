@@ -9,6 +9,7 @@ Source: MessageRocksDBStorage, TimerRocksDBRecord, TransRocksDBRecord, IndexRock
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -30,6 +31,10 @@ POSITION_KEYS = {
     INDEX_FAMILY: (LAST_OFFSET, LAST_TIME),
 }
 """The keys of each family that are not rows of messages; their values have the layout `POSITION`."""
+
+FIRST_NAME = b"A"
+"""No key before this one is a name. Rows begin with a number of 8 bytes, so that almost all keys are before it."""
+_NAME = re.compile(rb"[A-Za-z][A-Za-z0-9_.:$-]*")
 
 HOUR = 3_600_000  # ms
 _SPLIT = b"@"
@@ -122,6 +127,14 @@ class IndexRow:
     unique_id: str
     commitlog_offset: int
     store_timestamp: int
+
+
+def is_name(key: bytes) -> bool:
+    """Return whether a key is a name, and so no row: of a position, or of what a newer release may have written.
+
+    As a time or a log offset, the first 8 bytes of such a key would be more than 4 * 10^18.
+    """
+    return key >= FIRST_NAME and _NAME.fullmatch(key) is not None
 
 
 def parse_position(value: bytes) -> int | None:

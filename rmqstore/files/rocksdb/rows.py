@@ -23,11 +23,13 @@ from rmqstore.formats.javatext import java_text
 from rmqstore.formats.pop import KV_DIRECTORY, KV_FAMILY, PopRow, parse_pop_row
 from rmqstore.formats.rocksdbstore import (
     FAMILIES,
+    FIRST_NAME,
     LAST_OFFSET,
     POSITION_KEYS,
     TIMELINE,
     TIMER_FAMILY,
     TIMER_KEY,
+    is_name,
     parse_position,
 )
 
@@ -195,13 +197,21 @@ class MessageRows:
             yield from self.database.chunks(family, start, count=count)
 
     def rows(self, family: str, count: int = CHUNK) -> Iterator[Rows]:
-        """Yield keys and values of the rows of messages, in key order, without the position keys."""
-        positions = POSITION_KEYS[family]
+        """Yield keys and values of the rows of messages, in key order, without the keys that are names."""
         for keys, values in self.chunks(family, count=count):
-            if any(key in positions for key in keys):
-                kept = [i for i, key in enumerate(keys) if key not in positions]
+            if keys and keys[-1] >= FIRST_NAME:
+                kept = [i for i, key in enumerate(keys) if not is_name(key)]
                 keys, values = [keys[i] for i in kept], [values[i] for i in kept]
             yield keys, values
+
+    def unknown_names(self, family: str) -> dict[bytes, bytes]:
+        """Return the keys of a family that are names, but that no known broker writes, with their values."""
+        return {
+            key: value
+            for keys, values in self.chunks(family, FIRST_NAME)
+            for key, value in zip(keys, values, strict=True)
+            if is_name(key) and key not in POSITION_KEYS[family]
+        }
 
     def count(self, family: str) -> int:
         """Return the number of rows of a family."""
@@ -210,8 +220,7 @@ class MessageRows:
     def pending_timers(self) -> int:
         """Return the number of rows of timed messages that are still to be delivered."""
         start = TIMER_KEY.build(deliver_time=max(self.position(TIMER_FAMILY, TIMELINE) or 0, 0))
-        positions = POSITION_KEYS[TIMER_FAMILY]
-        return sum(key not in positions for keys, _ in self.chunks(TIMER_FAMILY, start) for key in keys)
+        return sum(not is_name(key) for keys, _ in self.chunks(TIMER_FAMILY, start) for key in keys)
 
     def stored(self, family: str, key: bytes) -> bytes | None:
         """Return the bytes of a position key; None if it is missing."""

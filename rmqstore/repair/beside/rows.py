@@ -274,12 +274,14 @@ class _Rows:
     def write(self) -> None:
         """Write the new database, and add the steps that replace the old one."""
         directory, rows = self.draft.store.root / DIRECTORY, {family: self._merged(family) for family in FAMILIES}
+        rows |= {family: self.rows.database.rows(family) for family in self.rows.unknown_families}
         replace_database(self.draft, directory, rows, WHY, keeps_options=True)
         self._tell()
 
     def _merged(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         positions = ((key, POSITION.build(position=value)) for key, value in self.positions[family].items())
-        return merge(self._kept(family), sorted(self.added.get(family, ())), sorted(positions))
+        named = sorted([*positions, *self.rows.unknown_names(family).items()])
+        return merge(self._kept(family), sorted(self.added.get(family, ())), named)
 
     def _kept(self, family: str) -> Iterator[tuple[bytes, bytes]]:
         for keys, values in self.rows.rows(family):

@@ -70,6 +70,7 @@ def _rows(rows: MessageRows | None, family: str, parse: Parse, selection: Select
         value = rows.position(family, key)
         if value is not None and selection.limit is None:
             yield {"key": key.decode(), "position": value}
+    yield from unparsed_rows(rows.unknown_names(family).items())
     for keys, values in rows.rows(family):
         found = [(key, value, parse(key, value)) for key, value in zip(keys, values, strict=True)]
         yield from unparsed_rows((key, value) for key, value, row in found if row is None)

@@ -27,6 +27,7 @@ from rmqstore.formats.rocksdbstore import (
     parse_timer_row,
 )
 from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from tests import damage
 from tests.planning import plan_of
@@ -228,3 +229,64 @@ def test_rows_made_from_the_log_are_those_that_the_broker_wrote(
     apply(plan_of(store))
     assert all_rows(store, family) == before
     require_sound(store)
+
+
+NEWER = {
+    (TIMER_FAMILY, b"timeline_roll_checkpoint"): POSITION.build(position=1_700_000_000_000),
+    (TRANS_FAMILY, b"lastOffsetPy.v2"): b"\1" + bytes(11),
+    (INDEX_FAMILY, b"k"): b"",
+}
+"""Names that no known broker writes, with values of any length, by family."""
+
+
+def as_of_a_newer_release(store: Path) -> None:
+    options = need_rocksdict().Options(raw_mode=True)
+    with opened_rows(store / "rocksdbstore") as database:
+        for (family, key), value in NEWER.items():
+            database.get_column_family(family)[key] = value
+        pop = database.create_column_family("pop", options)
+        pop[b"row"] = b"value"
+        pop.close()
+
+
+def newer(store: Path) -> tuple[dict[tuple[str, bytes], bytes], list[tuple[bytes, bytes]]]:
+    """Return the names that no known broker writes, and the rows of the family that none has."""
+    kept = found(store)
+    names = {(family, key): value for family in FAMILIES for key, value in kept.unknown_names(family).items()}
+    return names, list(kept.database.rows("pop"))
+
+
+def test_what_a_newer_release_may_have_written_is_named(tmp_path: Path) -> None:
+    store = copy_store(TIMER, tmp_path)
+    as_of_a_newer_release(store)
+    report = examine(open_store(store), VerifyOptions(jobs=1)).report
+    assert problem_counts(report) == {"RDB-NO-TIMELINE": 1}
+    assert report.findings.listed[0].facts["rows"] == 14
+    assert report.unchecked == [
+        "rocksdbstore/: no known broker has its column family pop",
+        "rocksdbstore/: no known broker has its key k (family default)",
+        "rocksdbstore/: no known broker has its key timeline_roll_checkpoint (family timer)",
+        "rocksdbstore/: no known broker has its key lastOffsetPy.v2 (family trans)",
+    ]
+
+
+def test_what_a_newer_release_may_have_written_stays_if_the_log_becomes_shorter(tmp_path: Path) -> None:
+    store = copy_store(TIMER, tmp_path)
+    as_of_a_newer_release(store)
+    lose_end(store, "rmq_sys_wheel_timer")
+    apply(plan_of(store))
+    assert len(offsets(store)) == 11
+    assert newer(store) == (NEWER, [(b"row", b"value")])
+
+
+def test_what_a_newer_release_may_have_written_stays_if_wrong_rows_go(tmp_path: Path) -> None:
+    store = copy_store(TIMER, tmp_path)
+    as_of_a_newer_release(store)
+    with opened_rows(store / "rocksdbstore") as database:
+        database.get_column_family(TIMER_FAMILY)[bytes(8)] = b"no row"
+        database.get_column_family(TIMER_FAMILY)[TIMELINE] = POSITION.build(position=1)
+    plan = plan_of(store, options=RecoverOptions(only=("RDB-WRONG-ROW",)))
+    assert any("1 row of timed messages will be removed" in note for note in plan.notes)
+    apply(plan)
+    assert len(offsets(store)) == 14
+    assert newer(store) == (NEWER, [(b"row", b"value")])
