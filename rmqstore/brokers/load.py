@@ -39,7 +39,7 @@ from rmqstore.files.store_queues import (
 )
 from rmqstore.formats import index
 from rmqstore.formats.configuration import JsonReader
-from rmqstore.formats.javatext import parse_long
+from rmqstore.formats.javatext import java_split, parse_int, parse_long
 from rmqstore.formats.timer import snapshot_position, wheel_size
 from rmqstore.texts import Text
 
@@ -159,6 +159,36 @@ def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
     return out
 
 
+def check_command_line(rules: BrokerRules, config: BrokerConfig) -> None:
+    """Fail if the broker ends before it makes a store, because of its broker.conf. Errors: StartRefused.
+
+    Source: BrokerStartup#createBrokerController, #buildBrokerController; NetworkUtil#string2SocketAddress
+    """
+    if not config.complete:
+        return
+    if config.file is not None and config.file.broken:
+        words = Text("line {number} of broker.conf has a broken \\u escape", number=config.file.broken)
+        raise StartRefused(words, "java.lang.IllegalArgumentException: Malformed \\uxxxx encoding.", PROCESS_EXIT)
+    servers = config.given.get("namesrvAddr", "")
+    if servers.strip() and not all(map(_is_address, java_split(servers, ";"))):
+        line = f"The Name Server Address[{servers}] illegal"
+        raise StartRefused(Text("namesrvAddr={servers} is not a list of HOST:PORT", servers=servers), line, LOAD_FALSE)
+    has_roles = not (rules.more_metadata and config.bool("enableControllerMode"))
+    if has_roles and config.text("brokerRole") == "SLAVE" and config.int("brokerId") <= 0:
+        raise StartRefused(Text("a slave needs a brokerId above 0"), "Slave's brokerId must be > 0", LOAD_FALSE)
+    if rules.one_mode and config.bool("enableControllerMode") and config.bool("enableDLegerCommitLog"):
+        line = "The config enableControllerMode and enableDLegerCommitLog cannot both be true."
+        words = Text("enableControllerMode and enableDLegerCommitLog exclude each other")
+        raise StartRefused(words, line, _BOTH_MODES)
+
+
+def _is_address(text: str) -> bool:
+    _, colon, port = text.rpartition(":")
+    number = parse_int(port)
+    return bool(colon) and number is not None and 0 <= number <= 0xFFFF
+
+
+_BOTH_MODES = 252
 _FILES, _DATABASE = "default", ROCKSDB.lower()
 _ILLEGAL = "java.lang.IllegalArgumentException: CombineConsumeQueue"
 

@@ -18,6 +18,7 @@ from rmqstore.brokers.load import (
     batch_topics,
     check_after_load,
     check_before_load,
+    check_command_line,
     check_queue_stores,
     database_directory,
     load_index,
@@ -136,6 +137,7 @@ class PlainStart:
         try:
             self._check_access()
             self._check_constructor()
+            check_command_line(self.rules, self.config)
             check_before_load(self.store, self.rules, self.config)
             check_queue_stores(self.store, self.rules, self.config, self.kinds)
             self._load_and_recover()

@@ -163,6 +163,8 @@ class BrokerRules:
     """topicQueueMapping.json and consumerOrderInfo.json are loaded."""
     any_wheel_failure_is_caught: bool = _since("5.3.1")
     """A wheel file of the wrong length makes initialize() return false; before, the exception ends the process."""
+    one_mode: bool = _since("5.1.1")
+    """A broker that is to use both a controller and DLedger ends at once."""
     wheel_snapshots: bool = _since("5.3.4")
     """timerWheelSnapshotFlush keeps the wheel in numbered snapshot files."""
     shutdown_throws: bool = _since("5.1.2", until="5.3.4")

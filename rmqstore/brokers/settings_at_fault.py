@@ -14,11 +14,12 @@ from rmqstore.brokers.dledger_nodes import mended_peers, peers_fault
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.errors import UsageError
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_config import FILE_SIZES, BrokerConfig
 from rmqstore.files.broker_settings import STORE_SETTINGS
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import (
     ASSIGNING,
+    CONFIGURED_SIZES,
     DOUBLE_WRITE,
     LIGHT_IN_ROCKSDB,
     PREFERRED,
@@ -33,7 +34,7 @@ _SHOWN = (_DLEDGER, _SELF_ID, _STORE_TYPE, DOUBLE_WRITE, SEPARATE_KEY, LIGHT_IN_
 """Settings whose value the files of a store show."""
 _OF_PARTS = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable", "enableConsumeQueueExt")
 """Settings that name a part of the store: without them, its damage would only be ignored."""
-_OF_SIZES = ("maxHashSlotNum", "maxIndexNum")
+_OF_INDEX = ("maxHashSlotNum", "maxIndexNum")
 _LEVELS = "messageDelayLevel"
 _OTHERS = ("combineCQLoadingCQTypes", ASSIGNING, PREFERRED, "writeWithoutMmap")
 _CANDIDATES = tuple(dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), *_OTHERS, _PEERS)))
@@ -42,16 +43,16 @@ _CANDIDATES = tuple(dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), *_OTHERS, _
 
 @dataclass(frozen=True, slots=True)
 class SettingAtFault:
-    """A setting with the value that the broker has ("" if broker.conf lacks it), and the value that the store needs."""
+    """A setting, its line of broker.conf ("" without one), and the value that the store needs."""
 
     key: str
-    value: str
+    has: str
     wanted: str
 
     @property
     def given(self) -> str:
         """The line of broker.conf, or that it has none."""
-        return f"{self.key}={self.value}" if self.value else Text("no {key}", key=self.key)
+        return self.has or Text("no {key}", key=self.key)
 
     @property
     def line(self) -> str:
@@ -69,34 +70,31 @@ class FaultFinder:
         self._store = store
         self._config = config
         self._starts = starts
-        self._made: dict[tuple[str, ...], Starts] = {}
-        self._wanted: dict[str, str] | None = None
+        self._made: dict[tuple[tuple[str, str], ...], Starts] = {}
 
     def find(self, forecast: StartForecast) -> tuple[SettingAtFault, ...]:
         """Return the settings without which the start of the forecast's version would do better, none if no one is."""
-        if not self._config.given:
+        config = self._config.read_by(forecast.version)
+        if not config.given and config.file is None:
             return ()
-        if self._wanted is None:
-            self._wanted = dict(_contradicted(self._store, self._config))
-        keys = tuple(self._wanted)
+        wanted = tuple(_contradicted(self._store, config))
         version, now = forecast.version, _merit(forecast)
-        best = self._merit(keys, version) if keys else now
+        best = self._merit(wanted, version) if wanted else now
         if best <= now:
             return ()
-        for key in keys:
-            fewer = tuple(one for one in keys if one != key)
+        for one in wanted:
+            fewer = tuple(other for other in wanted if other != one)
             if fewer and self._merit(fewer, version) >= best:
-                keys = fewer
-        return tuple(SettingAtFault(key, self._config.given.get(key, ""), self._wanted[key]) for key in keys)
+                wanted = fewer
+        return tuple(SettingAtFault(key, config.line_of(key), value) for key, value in wanted)
 
-    def _merit(self, keys: tuple[str, ...], version: str) -> tuple[int, ...]:
-        """Return the merit of the start with the wanted values of `keys`; the least if the version lacks the mode."""
-        assert self._wanted is not None
-        if keys not in self._made:
-            store = self._store.configured(self._config.changed({key: self._wanted[key] for key in keys}))
-            self._made[keys] = self._starts(store)
+    def _merit(self, wanted: tuple[tuple[str, str], ...], version: str) -> tuple[int, ...]:
+        """Return the merit of the start with the wanted values; the least if the version lacks the mode."""
+        if wanted not in self._made:
+            store = self._store.configured(self._config.changed(dict(wanted)))
+            self._made[wanted] = self._starts(store)
         try:
-            return _merit(self._made[keys].of(version))
+            return _merit(self._made[wanted].of(version))
         except UsageError:
             return (0,)
 
@@ -114,20 +112,24 @@ def _merit(forecast: StartForecast) -> tuple[int, ...]:
 
 def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str]]:
     """Yield the settings that differ from what the files show, or from the default, with that value."""
-    plain = store.configured(BrokerConfig({k: v for k, v in config.given.items() if k not in _SHOWN}, config.source))
+    shown_by_files = {*_SHOWN, *FILE_SIZES}
+    plain = store.configured(
+        BrokerConfig({k: v for k, v in config.given.items() if k not in shown_by_files}, config.source)
+    )
     shown = _shown(plain, config)
+    has = config.filled()
     for key in _CANDIDATES:
-        if "FileSize" in key or key in _OF_PARTS or key in _OF_SIZES:
+        if key in _OF_PARTS or key in _OF_INDEX or (key in FILE_SIZES and key not in shown):
             continue
         if key == _PEERS:
             self_id = shown.get(_SELF_ID) or config.text(_SELF_ID)
-            if in_dledger_mode(store, config) and self_id and peers_fault(config.changed({_SELF_ID: self_id})):
+            if in_dledger_mode(store, has) and self_id and peers_fault(config.changed({_SELF_ID: self_id})):
                 yield key, mended_peers(config, self_id)
             continue
         wanted = shown.get(key) or config.default(key)
         if key == _LEVELS:  # its levels are not known from the store: only blanks can be wrong
             wanted = " ".join(config.text(key).split())
-        if (key in config.given or key in shown) and wanted and config.text(key).strip() != wanted:
+        if (key in has.given or key in shown) and wanted and has.text(key) != wanted:
             yield key, wanted
 
 
@@ -144,4 +146,9 @@ def _shown(store: Store, config: BrokerConfig) -> dict[str, str]:
     }
     if entries and store.dledger is not None:
         shown[_SELF_ID] = store.dledger.self_id
+    for log in (queue for queue, _ in store.logs if queue.size_from != "default"):
+        shown["mappedFileSizeCommitLog"] = str(log.file_size)
+    for kind in CONFIGURED_SIZES:
+        if (size := store.known_queue_file_size(kind)) is not None:
+            shown[kind.size_key] = str(size)
     return shown

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from rmqstore.brokers.dledger_nodes import own_group
 from rmqstore.brokers.forecast import StartForecast, StartOptions
@@ -13,7 +13,7 @@ from rmqstore.brokers.queues import RecoveredFiles
 from rmqstore.brokers.rules import BrokerRules, rules_for, writer_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store import Store
+from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
@@ -66,34 +66,40 @@ class Starts:
         self._options = options or StartOptions()
         self._units, self._unreadable_rows = units, unreadable_rows
         self._recovered: RecoveredFiles = {}
-        self._known: list[tuple[_AskedRules, StartForecast]] = []
+        self._known: list[_KnownStart] = []
 
     def of(self, version: str | None = None) -> StartForecast:
         """Return the forecast for a version."""
         rules = rules_for(version or writer_of(self._store).forecast_version)
-        found = next((forecast for asked, forecast in self._known if asked.are_those_of(rules)), None)
+        config = as_configured(self._config, rules.version)
+        found = next((start.forecast for start in self._known if start.is_that_of(rules, config)), None)
         if found is None:
-            asked = _AskedRules(rules)
-            found = self._sharing(self._simulate(cast(BrokerRules, asked)))
-            self._known.append((asked, found))
+            asked, settings = _AskedRules(rules), config.recording()
+            found = self._sharing(self._simulate(cast(BrokerRules, asked), settings))
+            self._known.append(_KnownStart(asked, settings, found))
         return replace(found, version=rules.version, evidence=rules.evidence)
 
     def _sharing(self, new: StartForecast) -> StartForecast:
         """Return a forecast with the tables of an earlier one where they are equal: they have a row for each queue."""
-        for _, known in self._known:
+        for known in (start.forecast for start in self._known):
             if new.queue_ends == known.queue_ends:
                 new = replace(new, queue_ends=known.queue_ends)
             if new.units_put == known.units_put:
                 new = replace(new, units_put=known.units_put)
         return new
 
-    def _simulate(self, rules: BrokerRules) -> StartForecast:
-        store, config = self._store, self._config
+    def _simulate(self, rules: BrokerRules, config: BrokerConfig) -> StartForecast:
+        store, tiling, units = self._store, self._tiling, self._units
         if store.part is not None:
             raise UsageError(
                 Text("{path} is only a part of a store: a broker needs a whole one", path=store.path),
                 Text("name the store's root"),
             )
+        configured = store.configured(config) if config.complete else store
+        if _layout(configured) != _layout(store):
+            store, tiling, units, recovered = configured, None, None, {}
+        else:
+            recovered = self._recovered
         kind: type[PlainStart] = PlainStart
         if in_dledger_mode(store, config):
             if not rules.has_dledger_mode:
@@ -101,12 +107,42 @@ class Starts:
             from rmqstore.brokers.dledger import DLedgerStart
 
             kind = DLedgerStart
-        start = kind(store, self._tiling, rules, config, self._options)
-        start.queues.recovered = self._recovered
+        start = kind(store, tiling, rules, config, self._options)
+        start.queues.recovered = recovered
         if not start.queues.settings.half_rows_fail:  # then each message counts
-            start.tiled_reader.units = self._units
+            start.tiled_reader.units = units
         start.unreadable_rows = self._unreadable_rows
         return start.run()
+
+
+def as_configured(config: BrokerConfig, version: str) -> BrokerConfig:
+    """Return the settings of a broker of this version that gets the broker.conf; without one, what is known of them."""
+    return config.read_by(version).filled()
+
+
+def _layout(store: Store) -> tuple[object, ...]:
+    """Return what the settings decide about the reading of a store: which files it has, and how large they are."""
+    return (
+        store.commitlog_directories,
+        store.dledger is None,
+        [(log.name, log.file_size, [file.path for file in log.files]) for log, _ in store.logs],
+        [store.queue_file_size(kind) for kind in QueueKind],
+        store.queue_home,
+        store.light_in_rocksdb,
+        store.rocksdb_directory,
+    )
+
+
+class _KnownStart(NamedTuple):
+    """A simulated start, and the rules and settings that it depends on."""
+
+    rules: _AskedRules
+    settings: BrokerConfig
+    forecast: StartForecast
+
+    def is_that_of(self, rules: BrokerRules, config: BrokerConfig) -> bool:
+        """Return whether a version with this configuration starts in the same way."""
+        return self.rules.are_those_of(rules) and self.settings.answers_as(config)
 
 
 class _AskedRules:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules import RUN_VERSIONS, VERSIONS, rules_for, version_number, writer_of
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
-from rmqstore.brokers.simulate import Starts, in_dledger_mode, reads_entries
+from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.host import host_notes
 from rmqstore.checks.beside.permissions import rights_words
@@ -35,6 +35,7 @@ from rmqstore.checks.queues.undelivered import (
     withheld_words,
 )
 from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import BrokerConfig, shown_value
 from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of, topics_with_attributes
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import DOUBLE_WRITE, SEPARATE
@@ -152,7 +153,7 @@ def _groups(store: Store, *, narrow: bool) -> Iterator[list[str]]:
     if narrow:
         yield from ([version] for version in RUN_VERSIONS)
         return
-    dledger = in_dledger_mode(store, store.config)
+    dledger = in_dledger_mode(store, store.config.filled())
     group: list[str] = []
     for version in sorted(VERSIONS, key=version_number):
         if group and _rules(version, dledger=dledger) != _rules(group[-1], dledger=dledger):
@@ -336,6 +337,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     found = report.findings
     gone = answer.left.gone
     _tell_faults(report, forecast, answer)
+    _tell_lines(report, store.config.read_by(forecast.version))
     if gone.messages and codes.CQ_BEHIND in found.counts and not report.live:
         facts: dict[str, Fact] = {"messages": gone.messages, "queues": gone.queues}
         facts["broker"] = forecast.version
@@ -398,7 +400,7 @@ def _answer(
         no_rows = rows_beside or _unseen(store, forecast)
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if no_rows else parts)
         left = replace(left, gone=gone)
-    if forecast.starts and verified.dledger is not None and _leaves_dledger(store, options):
+    if forecast.starts and verified.dledger is not None and _leaves_dledger(store, options, forecast.version):
         all_of_them = Undelivered(verified.dledger.messages, len(verified.dledger.queues))
         left = replace(left, gone=max(left.gone, all_of_them, key=lambda gone: gone.messages))
     withheld: tuple[str, ...] = ()
@@ -431,15 +433,29 @@ def _answer(
     exceptions = (because if unnamed else "") + exceptions
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
-    taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options) else 0)
+    taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options, forecast.version) else 0)
     return _StartVerdict(sentence, left, newer, unserved, taken, faults, contradicting)
+
+
+def _tell_lines(report: Report, config: BrokerConfig) -> None:
+    """Report the lines of broker.conf that do not have the effect that they seem to have."""
+    for line in config.unread:
+        facts: dict[str, Fact] = {"line": line.number}
+        if line.key:
+            facts["text"] = f"{line.key}={shown_value(line.value)}"
+        facts |= {"effect": line.words(config.version), "broker": config.version}
+        if line.write:
+            facts["set"] = line.write
+        code = codes.CFG_LINE if line.misleads else codes.CFG_KEY
+        report.findings.add(Finding(code, "config", "broker.conf", facts=facts))
 
 
 def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict) -> None:
     """Report the settings at fault, each with the line to write."""
     if report.live:
         return
-    for fault in answer.faults:
+    named = {f.facts.get("key") for f in report.findings.listed if f.code == codes.DIR_FILE_SIZE}
+    for fault in (fault for fault in answer.faults if fault.key not in named):
         facts: dict[str, Fact] = {"setting": fault.given, "set": fault.line, "broker": forecast.version}
         if forecast.starts:
             facts["messages"] = answer.taken or answer.left.gone.messages
@@ -504,9 +520,9 @@ def _unseen(store: Store, forecast: StartForecast) -> bool:
     return store.rocksdb_directory.name == SEPARATE and not rules_for(forecast.version).separate_rocksdb_queues
 
 
-def _leaves_dledger(store: Store, options: VerifyOptions) -> bool:
+def _leaves_dledger(store: Store, options: VerifyOptions, version: str) -> bool:
     """Return whether the store has DLedger entries that the broker does not read according to its configuration."""
-    config = store.config.changed(dict(options.settings))
+    config = as_configured(store.config.changed(dict(options.settings)), version)
     return store.dledger is not None and bool(store.dledger.data.files) and not reads_entries(store, config)
 
 
@@ -610,7 +626,7 @@ def _tell_settings(store: Store, report: Report, forecast: StartForecast) -> Non
                 "combineCQUseRocksdbForLmq=true, too; -c broker.conf tells whether it has"
             )
         )
-    if rules.dledger_deprecated and in_dledger_mode(store, store.config):
+    if rules.dledger_deprecated and in_dledger_mode(store, as_configured(store.config, forecast.version)):
         report.notes.append(
             Text(
                 "DLedger mode is deprecated in RocketMQ 5.5.1, and still works; `rmqstore migrate-to-commitlog` "

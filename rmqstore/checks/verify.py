@@ -179,7 +179,6 @@ class Examination:
             config = check_config(store, self.findings, live=report.live, rocksdb=self.rocksdb_tables)
         check_directory(store, report, queue_types=config.queue_types, opened_rocksdb=opened_rocksdb)
         report.unchecked.extend(config.unchecked)
-        report.notes.extend(_mode_note(store))
         self.verified.config = config
 
     def index(self) -> None:
@@ -486,22 +485,6 @@ class Examination:
         committed = check_dledger(store, store.dledger, entries, self.findings, tiling=tiling, live=report.live)
         if report.dledger is not None:
             report.dledger |= {"group_dir": store.dledger.directory.name, "committed_index": committed}
-
-
-def _mode_note(store: Store) -> list[str]:
-    """Return a note if a store has DLedger entries, but its broker.conf does not set enableDLegerCommitLog."""
-    config, files = store.config, store.dledger
-    if not config.source or "enableDLegerCommitLog" in config.given or files is None or not files.data.files:
-        return []
-    name = files.directory.name
-    return [
-        Text(
-            "{source} does not set enableDLegerCommitLog, and true is assumed: a broker with this very "
-            "file would start without DLedger, and deliver no message of {name}/",
-            source=config.source,
-            name=name,
-        )
-    ]
 
 
 NO_BODY_CRCS = Text("body CRCs (--quick)")

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from rmqstore.cli.lang import AsIs
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import (
@@ -24,10 +26,12 @@ from rmqstore.cli.printing.quantities import (
 )
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_info
 from rmqstore.cli.shared.options import command
+from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.store import Store
     from rmqstore.views.info import DLedgerInfo, Info, LogInfo, TopicInfo
 
 _LABEL = 16
@@ -47,12 +51,24 @@ _SIZE_FROM = {
     examples=(
         "rmqstore info /data/rocketmq/store",
         "rmqstore info /data/rocketmq/store -c /etc/rocketmq/broker.conf -v",
-        "rmqstore info /data/rocketmq/store --json | jq '.queues'",
+        "rmqstore info /data/rocketmq/store -c /etc/rocketmq/broker.conf --settings --broker 4.9.7 --broker 5.5.1",
     ),
 )
+@click.option(
+    "--settings", is_flag=True, help="Show every setting of the broker, its value and where it comes from, instead."
+)
+@click.option(
+    "--broker",
+    "brokers",
+    multiple=True,
+    metavar="VERSION",
+    help="With --settings: the version that reads broker.conf (may be repeated: shows what differs).",
+)
 @metrics_option
-def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -> int:
-    """Show what a store contains.
+def info(
+    out: Output, store: Path, config: BrokerConfig, settings: bool, brokers: tuple[str, ...], metrics: Path | None
+) -> int:
+    """Show what a store contains, or with --settings the configuration of its broker.
 
     Kind, files, sizes, first and last offsets, topics and queues, clean or unclean shutdown, whether a broker runs,
     checkpoint, DLedger terms and indexes, time range. Reads only a few kilobytes per file, and does not look for
@@ -63,6 +79,10 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     from rmqstore.views.info import info as look
 
     opened = open_named(store, config, LOG_ONLY)
+    if settings:
+        return _settings(out, opened, config, brokers)
+    if brokers:
+        raise UsageError(Text("--broker needs --settings"), Text("add --settings"))
     measured = Metrics(out, metrics, "info", store)
     seen = look(opened)
     if seen.live:
@@ -76,6 +96,18 @@ def info(out: Output, store: Path, config: BrokerConfig, metrics: Path | None) -
     measured.write(of_info(seen), code)
     out.answer(seen.to_json(), _text(seen, out.verbose, out.width, config.source), wrap=False)
     return code
+
+
+def _settings(out: Output, store: Store, config: BrokerConfig, brokers: tuple[str, ...]) -> int:
+    """Print the settings of brokers of these versions. Errors: UsageError for an unknown version."""
+    from rmqstore.brokers.rules import rules_for, writer_of
+    from rmqstore.cli.printing.settings_text import settings_text
+    from rmqstore.views.settings import settings_of
+
+    versions = [rules_for(one).version for one in brokers or (writer_of(store).forecast_version,)]
+    shown = settings_of(str(store.path), config, list(dict.fromkeys(versions)))
+    out.answer(shown.to_json(), settings_text(shown, out.width), wrap=False)
+    return 0
 
 
 def _head(seen: Info) -> Iterator[str]:

@@ -165,7 +165,7 @@ def _config_of(out: Output, path: Path, given: BrokerConfig) -> BrokerConfig:
 
     out.keep_out_of(path)
     own = config_of(path)
-    return given if own is None else read_config(out, own)
+    return given if own is None else read_config(out, own, tells=False)
 
 
 def _several(

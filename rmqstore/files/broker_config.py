@@ -38,7 +38,7 @@ RENAMED = {
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
 """Names of settings before 4.5.2, and since then."""
-_FILE_SIZES = frozenset(
+FILE_SIZES = frozenset(
     {
         "mappedFileSizeCommitLog",
         "mappedFileSizeConsumeQueue",
@@ -47,6 +47,8 @@ _FILE_SIZES = frozenset(
         "mappedFileSizeTimerLog",
     }
 )
+"""The settings that are sizes of store files."""
+_TRUE_OR_FALSE = ("true", "false", "off", "no", "0")
 _BOM = "\xef\xbb\xbf"  # a UTF-8 byte order mark in ISO-8859-1: it is a part of the first key
 _MAX_FILE = 1 << 20
 
@@ -59,6 +61,7 @@ class Unread(StrEnum):
     REFUSED = "refused"  # the setter does not accept the value
     OTHERWISE = "otherwise"  # the value is not what it looks like: "true " is false, "/store " ends with a blank
     REPEATED = "repeated"  # a later line has the same key
+    BROKEN = "broken"  # Properties#load throws, and no broker starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +81,15 @@ class UnreadLine:
     since: str = ""
     until: str = ""
 
+    @property
+    def misleads(self) -> bool:
+        """Whether somebody probably meant another effect: the value is not read as it is written, or the key is not."""
+        return bool(self.write) or self.why in (Unread.REFUSED, Unread.OTHERWISE, Unread.BROKEN)
+
     def words(self, version: str) -> str:
         """Return in words what a broker of this version does with the line."""
+        if self.why is Unread.BROKEN:
+            return Text("a broken \\u escape: no broker starts")
         if self.why is Unread.REPEATED:
             return Text("a later line sets {key} again, and the last one counts", key=self.key)
         if self.why is Unread.REFUSED:
@@ -132,6 +142,8 @@ class BrokerConfFile:
 
     def unread_by(self, of: Release) -> Iterator[UnreadLine]:
         """Yield the lines that do not have the effect for a release that they seem to have, in order."""
+        if self.broken:
+            yield UnreadLine(self.broken, "", "", Unread.BROKEN)
         last = self.last()
         for line in self.lines:
             key = line.key or ""
@@ -151,7 +163,7 @@ def _misread(line: PropertyLine, setting: Setting, of: Release) -> Iterator[Unre
     write = f"{key}={text.strip()}" if plain is not None and text != text.strip() else ""
     if value is None:
         yield UnreadLine(line.number, key, text, Unread.REFUSED, setting.default or "", write)
-    elif value != plain or ("boolean" in setting.kinds and text.lower() not in ("true", "false")):
+    elif value != plain or ("boolean" in setting.kinds and text.strip().lower() not in _TRUE_OR_FALSE):
         yield UnreadLine(line.number, key, text, Unread.OTHERWISE, value, write)
 
 
@@ -262,13 +274,15 @@ class BrokerConfig:
         for old, new in RENAMED.items():
             if old in given:
                 given.setdefault(new, given.pop(old))
-        for key in _FILE_SIZES & given.keys():
+        for key in FILE_SIZES & given.keys():
             given[key] = str(max(int(given[key]), 1))
-        return BrokerConfig(given, self.source, self.named_role, version=self.version, complete=True)
+        return BrokerConfig(given, self.source, self.named_role, file=self.file, version=self.version, complete=True)
 
     def recording(self) -> BrokerConfig:
         """Return the same configuration, which notes the settings that it is asked for (`answers_as`)."""
-        same = BrokerConfig(None, self.source, self.named_role, version=self.version, complete=self.complete)
+        same = BrokerConfig(
+            None, self.source, self.named_role, file=self.file, version=self.version, complete=self.complete
+        )
         same.given = _Recording(self.given)
         return same
 
@@ -281,6 +295,13 @@ class BrokerConfig:
     def unread(self) -> list[UnreadLine]:
         """The lines of the file that do not have the effect that they seem to have; [] without a file."""
         return list(self.file.unread_by(release(self.version))) if self.file is not None else []
+
+    def line_of(self, key: str) -> str:
+        """Return the line that sets a key, with its value as it is written; "" if nothing sets it."""
+        if self.file is not None and key not in self.own:
+            line = self.file.last().get(key)
+            return "" if line is None else f"{key}={shown_value(line.value)}"
+        return f"{key}={self.given[key]}" if key in self.given else ""
 
     def text(self, key: str) -> str:
         """Return a setting as text; empty if it is not given and has no default, or one that the machine decides."""
@@ -333,12 +354,12 @@ class BrokerConfig:
 
     def file_sizes(self) -> dict[str, str]:
         """Return the given settings that are sizes of store files."""
-        return {k: v for k, v in self.given.items() if k.startswith(("mappedFileSize", "mapperFileSize"))}
+        return {k: v for k, v in self.given.items() if k in FILE_SIZES}
 
     def given_int(self, key: str) -> Number | None:
         """Return a setting as a number, without default: None if it is not given, or no size that a file can have."""
         size = self.int(key) if key in self.given else None
-        return None if size is not None and size <= 0 and key in _FILE_SIZES else size
+        return None if size is not None and size <= 0 and key in FILE_SIZES else size
 
     @property
     def role(self) -> str:

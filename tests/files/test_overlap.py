@@ -14,7 +14,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, StoreKind, open_store
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
-from tests.stores import VERSIONS, copy_store, unpack
+from tests.stores import VERSIONS, copy_store, unpack, write_broker_conf
 
 MIXED, BEGINS = "4.9.7-dledger-mixed", 458_752
 NAME = f"commitlog/{BEGINS:020d}"
@@ -66,17 +66,21 @@ def test_a_store_that_continues_in_dledger_has_no_overlap() -> None:
     assert [(store.kind, store.overlap) for store in unlike(unpack(MIXED))] == [(StoreKind.MIXED, None)] * 2
 
 
-def test_a_broker_conf_that_does_not_name_dledger_is_no_proof_of_its_mode(tmp_path: Path) -> None:
-    store, conf = unpack(MIXED), tmp_path / "broker.conf"
+def test_a_broker_conf_that_does_not_name_dledger_is_that_of_a_broker_without_it(tmp_path: Path) -> None:
+    store = copy_store(MIXED, tmp_path)
+    path = write_broker_conf(MIXED, store)
 
-    def notes(text: str) -> list[str]:
-        conf.write_text(text)
-        report = examine(open_store(store, BrokerConfig.read(conf)), VerifyOptions(jobs=1)).report
-        return [note for note in report.notes if "enableDLegerCommitLog" in note]
+    def faults(text: str) -> list[tuple[object, object]]:
+        path.write_text(text)
+        report = examine(open_store(store, BrokerConfig.read(path)), VerifyOptions(jobs=1)).report
+        found = [f.facts for f in report.findings.listed if f.code == "CFG-SETTING"]
+        return [(facts["setting"], facts["set"]) for facts in found]
 
-    assert notes("enableDLegerCommitLog=true\n") == []
-    (note,) = notes("brokerName=a\n")
-    assert note.endswith("would start without DLedger, and deliver no message of dledger-n0/")
+    text = path.read_text()
+    assert faults(text) == []
+    without = text.replace("enableDLegerCommitLog=true\n", "")
+    assert without != text
+    assert faults(without) == [("no enableDLegerCommitLog", "enableDLegerCommitLog=true")]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -84,7 +88,7 @@ def test_a_sound_store_is_not_clean_for_a_broker_that_would_not_read_its_dledger
     """Observed: whole brokers of 4.9.7 and 5.4.0 that were switched back read none of the entries."""
     options = VerifyOptions(jobs=1, broker=version)
     report = examine(open_store(unpack(MIXED), OFF), options).report
-    (finding,) = [f for f in report.findings.listed if f.code == "BR-START-LOSES"]
+    (finding,) = [f for f in report.findings.listed if f.code == "CFG-SETTING"]
     entries = report.dledger["entries"] if report.dledger is not None else 0
     assert (finding.facts["messages"], report.exit_code) == (entries, 1)
     assert examine(open_store(unpack(MIXED)), options).report.exit_code == 0

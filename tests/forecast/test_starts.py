@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.forecast import StartForecast
-from rmqstore.brokers.rules import VERSIONS
+from rmqstore.brokers.rules import VERSIONS, BrokerRules
 from rmqstore.brokers.simulate import Starts, simulate_start
 from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.real_broker.combined_faults import break_at_once
 from tests.real_broker.random_damage import damage_any_file, damage_by_failures
@@ -43,9 +44,9 @@ def test_versions_that_behave_alike_share_one_simulation(tmp_path: Path, monkeyp
     made: list[str] = []
     simulate = Starts._simulate
 
-    def counted(self: Starts, rules: object) -> StartForecast:
-        made.append(str(getattr(rules, "version", "")))
-        return simulate(self, rules)  # type: ignore[arg-type]
+    def counted(self: Starts, rules: BrokerRules, config: BrokerConfig) -> StartForecast:
+        made.append(rules.version)
+        return simulate(self, rules, config)
 
     monkeypatch.setattr(Starts, "_simulate", counted)
     starts = Starts(store)

@@ -14,7 +14,7 @@ from rmqstore.files.store import open_store
 from rmqstore.formats.checkpoint import StoreCheckpoint, parse_checkpoint
 from tests.command import run_json
 from tests.damage import zero
-from tests.stores import copy_store, unpack
+from tests.stores import copy_store, unpack, write_broker_conf
 
 RANGES = {
     "4.9.7-clean": ("4.3.0", "4.9.8", "5.4.0"),
@@ -79,8 +79,7 @@ def test_a_rebuilt_checkpoint_lets_accelerated_recovery_start(tmp_path: Path) ->
     made = parse_checkpoint((store / "checkpoint").read_bytes())
     assert made.logics_physical_offset > 200_000
     (store / "abort").touch()
-    conf = store.parent / "broker.conf"
-    conf.write_text("enableAcceleratedRecovery=true\nstoreType=default\nmappedFileSizeConsumeQueue=2000\n")
+    conf = write_broker_conf("5.5.1-flushed", store, enableAcceleratedRecovery="true")
     report = run_json("verify", str(store), "-c", str(conf), exit_code=0)
     assert report["broker"]["starts"] is True  # type: ignore[index]
     (store / "checkpoint").write_bytes(replace(made, logics_physical_offset=0).build())

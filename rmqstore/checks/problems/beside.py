@@ -320,9 +320,31 @@ CONFIG: Rows = (
             "With this setting the next start fails, or leaves messages that are in the store: a forecast with the "
             "value that the files of the store show, or with the default, is better. Examples: dLegerSelfId of another "
             "node, dLegerPeers without a host, enableDLegerCommitLog=false on a store with DLedger entries, "
-            "forceVerifyPropCRC on records without a CRC of their properties, two blanks in messageDelayLevel. If the "
+            "forceVerifyPropCRC on records without a CRC of their properties, two blanks in messageDelayLevel, no "
+            "mappedFileSizeCommitLog for files that have not the default of 1 GiB. If the "
             "setting is right, this is the wrong store, or the store needs a migration first: `rmqstore "
             "migrate-to-commitlog`, `rmqstore migrate-to-dledger`."
+        ),
+    ),
+    warning(
+        code=codes.CFG_LINE,
+        title=Text("line of broker.conf that has not the effect that it seems to have"),
+        why_not=Text("broker.conf is not a part of the store"),
+        to_do=Text("write the line that is named after `set`, or correct the value"),
+        about=Text(
+            "The broker reads the line, but not as it looks: a blank after the value makes `true ` false and a number "
+            "no number; before 5.2.0 it also becomes a part of a path. A number with a unit, a name in lower case or a "
+            "number that is too large leaves the default. Or the key is not written as the broker's: another letter "
+            "case, the spelling before 4.5.2 (`mapedFileSize…`), a byte order mark before the first key. The broker's "
+            "log says nothing of it. `rmqstore info STORE -c broker.conf --settings` shows the value of every setting."
+        ),
+    ),
+    note(
+        code=codes.CFG_KEY,
+        title=Text("line of broker.conf without effect"),
+        about=Text(
+            "This version of the broker does not read the key, or a later line has the same key. The key may be one of "
+            "another version, or of a plug-in that is not a part of RocketMQ."
         ),
     ),
     warning(

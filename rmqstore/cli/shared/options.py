@@ -133,6 +133,9 @@ class Command(click.Command):
                     formatter.write(f"  {line}\n")
 
 
+_FINDS_LINES = ("verify",)  # lines of broker.conf without effect are findings
+
+
 def command(
     name: str,
     *,
@@ -166,7 +169,8 @@ def command(
                 if config_path is None and (config_path := config_of(values["store"])) is not None:
                     out.note(Text("note: using -c {path} from the settings file", path=config_path))
                 version = values["work"].broker if work else None
-                values["config"] = read_config(out, config_path, version)
+                told = name in _FINDS_LINES or values.get("settings", False)
+                values["config"] = read_config(out, config_path, version, tells=not told)
                 _warn_of_another_store(out, values["store"], values["config"])
                 out.keep_out_of(values["store"])
             return function(out=out, **values)
@@ -227,8 +231,8 @@ def _gather(values: dict[str, Any], name: str, kind: type | str) -> None:
     values[name] = made(**{f.name: value for f, value in found if value is not None or f.default is MISSING})
 
 
-def read_config(out: Output, path: Path | None, version: str | None = None) -> BrokerConfig:
-    """Read a broker.conf, if there is a path, as a broker of this version does, and warn of lines without effect.
+def read_config(out: Output, path: Path | None, version: str | None = None, *, tells: bool = True) -> BrokerConfig:
+    """Read a broker.conf, if there is a path, as a broker of this version does; `tells`: warn of lines without effect.
 
     Errors: as `BrokerConfig.read`.
     """
@@ -243,7 +247,7 @@ def read_config(out: Output, path: Path | None, version: str | None = None) -> B
         with contextlib.suppress(UsageError):  # the command itself refuses an unknown version
             exact = rules_for(version).version
     config = BrokerConfig.read(path, exact)
-    for line in config.unread:
+    for line in config.unread if tells else ():
         hint = Text("; write {line}", line=line.write) if line.write else ""
         words = Text("warning: {path}, line {number}: {what}{hint}")
         out.note(words.format(path=path, number=line.number, what=line.words(config.version), hint=hint))
