@@ -45,6 +45,7 @@ READERS = {
     "files/walk.py": "owners and inodes on this machine, and files that are opened without following a link",
     "files/users.py": "the processes of this machine that use a store",
     "files/rocksdb/links.py": "links to a database that `Files.local` has brought to this machine",
+    "checks/beside/host.py": "limits of this machine, and only where `Files.on_this_machine`",
     "checks/beside/permissions.py": "owners and modes, and only where `Files.on_this_machine`",
     "checks/since_last.py": "the file that --since-last names",
     "repair/importing.py": "the copy of a store in the folder of a journal",

@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rmqstore.files.files import LOCAL
 from rmqstore.files.store import Store
 from rmqstore.formats import index
 from rmqstore.formats.text import many
@@ -67,8 +66,10 @@ def host_notes(store: Store, last_time: int) -> Iterator[str]:
 
 def max_map_count() -> int | None:
     """Return vm.max_map_count; None if this host does not tell it."""
-    digits = LOCAL.read_at(MAX_MAP_COUNT, 32, 0).strip()
-    return int(digits) if digits.isdigit() else None
+    try:
+        return int(MAX_MAP_COUNT.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
 
 
 def mapped_files(store: Store) -> int:
