@@ -47,8 +47,8 @@ _EXPORTS = {
     "Finding": ("rmqstore.checks.problems.report", "Finding"),
     "MessageStore": ("rmqstore.append.message_store", "MessageStore"),
     "NewMessage": ("rmqstore.append.encoder", "NewMessage"),
-    "Outcome": ("rmqstore.repair.plan.outcome", "Outcome"),
-    "Plan": ("rmqstore.repair.plan.plan", "Plan"),
+    "Outcome": ("rmqstore.documents.outcome", "Outcome"),
+    "Plan": ("rmqstore.documents.plan", "Plan"),
     "Queue": ("rmqstore.views.store_view", "Queue"),
     "RecoverOptions": ("rmqstore.repair.plan.recover_options", "RecoverOptions"),
     "Report": ("rmqstore.checks.problems.report", "Report"),
@@ -92,6 +92,8 @@ if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.checks.problems.table import PROBLEMS
     from rmqstore.checks.verify import Verified, examine, verify
+    from rmqstore.documents.outcome import Outcome
+    from rmqstore.documents.plan import Plan
     from rmqstore.errors import RmqStoreError
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
@@ -101,8 +103,6 @@ if TYPE_CHECKING:
     from rmqstore.repair.migrate_to_commitlog import migrate_to_commitlog, plan_migration_to_commitlog
     from rmqstore.repair.migrate_to_dledger import Target as DLedgerTarget
     from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
-    from rmqstore.repair.plan.outcome import Outcome
-    from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.planned import measure
     from rmqstore.repair.rebuild_parts import plan_rebuild

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.documents.plan import Plan
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.cli.lang import catalogue
+from rmqstore.documents.plan import Plan, plan_from_json
 from rmqstore.errors import HalfApplied, Refused
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Plan, plan_from_json
 from tests.cli.test_lost import damaged
 from tests.cli.test_old_records import old, put
 from tests.command import command_names, run

@@ -16,12 +16,12 @@ from rmqstore.backup.manifest import DLEDGER, Manifest
 from rmqstore.backup.snapshot_files import SnapshotFiles
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import Verified, examine
+from rmqstore.documents.plan import Plan
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.store_queues import SEPARATE, SHARED
 from rmqstore.formats.checkpoint import FILE_SIZE
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.planned import SPLIT, FirstParts, Overlay, PartsAfter
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, ROWS_BESIDE, plan_rebuild

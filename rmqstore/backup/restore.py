@@ -31,6 +31,9 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Report, problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, examine
+from rmqstore.documents.content import chunks
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Create, MakeDirectory
 from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
 from rmqstore.files.files import LOCAL
@@ -42,10 +45,7 @@ from rmqstore.files.walk import Leads
 from rmqstore.formats.controller import EpochFile, parse_epoch_file
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.content import chunks
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.steps import Create, MakeDirectory
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file

@@ -18,9 +18,9 @@ from rmqstore.texts import Text, joined
 if TYPE_CHECKING:
     from rmqstore.brokers.outlook import Outlook
     from rmqstore.checks.verify import Verified
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.plan.plan import Plan
 
 
 @command(

@@ -20,9 +20,9 @@ from rmqstore.formats.times import parse_stamp
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.documents.journal import Journal
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.repair.journal.folder import JournalFolder
-    from rmqstore.repair.plan.plan import Plan
 
 _STATES = {
     "preparing": Text("never started"),
@@ -36,13 +36,13 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Journal:
+class ListedJournal:
     """A journal to list. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms.
 
     `refusal`: why undo and resume would refuse it at once.
     """
 
-    folder: JournalFolder
+    folder: Journal
     plan: Plan | None
     bytes: int
     kept: int
@@ -134,9 +134,10 @@ def journals(
     Exit code 1: there is something to prune, but --apply was not given.
     """
     from rmqstore.cli.shared.reading import refuse_part
+    from rmqstore.documents.journal import list_journals
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import list_journals, prune_missing
     from rmqstore.repair.journal.journal import prune as remove
+    from rmqstore.repair.journal.journal import prune_missing
 
     if not prune and (selected != Selected(None, None, False) or apply_it):
         raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))
@@ -159,8 +160,8 @@ def journals(
     return 1 if going and not apply_it else 0
 
 
-def _read(folder: JournalFolder) -> Journal:
-    from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE
+def _read(folder: Journal) -> ListedJournal:
+    from rmqstore.documents.journal import LOST_FOUND, QUARANTINE
 
     size = kept = 0
     missing = folder.record.state.value == "missing"
@@ -172,10 +173,10 @@ def _read(folder: JournalFolder) -> Journal:
         plan = folder.load_plan() if not missing else None
     except CouldNotCheck:
         plan = None
-    return Journal(folder, plan, size, kept, folder.refusal())
+    return ListedJournal(folder, plan, size, kept, folder.refusal())
 
 
-def _going(found: list[Journal], selected: Selected) -> Iterator[Journal]:
+def _going(found: list[ListedJournal], selected: Selected) -> Iterator[ListedJournal]:
     """Yield what to prune; of repairs only the oldest ones, because the newest must be undone first."""
     if selected.missing:
         yield from (one for one in found if one.state == "missing")
@@ -197,8 +198,8 @@ def _going(found: list[Journal], selected: Selected) -> Iterator[Journal]:
             staying = True
 
 
-def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool) -> Iterator[str]:
-    from rmqstore.repair.journal.folder import QUARANTINE
+def _text(found: list[ListedJournal], going: list[ListedJournal], prune: bool, applied: bool) -> Iterator[str]:
+    from rmqstore.documents.journal import QUARANTINE
 
     if not found:
         yield Text("No journals: there is no repair to undo.")
@@ -244,7 +245,7 @@ def _text(found: list[Journal], going: list[Journal], prune: bool, applied: bool
         yield Text("Nothing was removed. To remove them, add --apply")
 
 
-def _did(one: Journal) -> str:
+def _did(one: ListedJournal) -> str:
     plan = one.plan
     if one.state == "missing":
         return Text("what it did is not known here")

@@ -27,9 +27,9 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
     from rmqstore.checks.verify import Verified
+    from rmqstore.documents.journal import Journal
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.journal.folder import JournalFolder
     from rmqstore.views.deleted_topics import DeletedTopic
     from rmqstore.views.dump.old_records import OldRecordFinder
     from rmqstore.views.expected import Verdict
@@ -393,13 +393,13 @@ def _exit_code(losses: Losses, found: int, report: Report | None) -> int:
     return 4 if losses.at_least or (report is not None and report.unchecked) else 0
 
 
-def _journal(opened: Store, path: Path | None) -> JournalFolder | None:
+def _journal(opened: Store, path: Path | None) -> Journal | None:
     """Return the journal at `path`, or that of the newest repair that is applied and not undone."""
-    from rmqstore.repair.journal.folder import open_folder
+    from rmqstore.documents.journal import open_journal
     from rmqstore.views.lost import applied_repairs
 
     if path is not None:
-        return open_folder(path)
+        return open_journal(path)
     return next((folder for folder, _ in applied_repairs(opened)), None)
 
 
@@ -501,7 +501,7 @@ def _write(
     store: Store,
     losses: Losses,
     rows: Iterator[Row],
-    folder: JournalFolder | None,
+    folder: Journal | None,
     verified: Verified | None,
     body: str | None,
 ) -> int:

@@ -37,12 +37,12 @@ from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
+    from rmqstore.documents.outcome import Outcome
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.migrate_to_commitlog import Built, CommitLogMigration, MigrationChoice
     from rmqstore.repair.migrate_to_dledger import DLedgerMigration, ReplicaCheck, Target
-    from rmqstore.repair.plan.outcome import Outcome
-    from rmqstore.repair.plan.plan import Plan
 
 _MOST_DIGITS = 9  # of a number of nodes
 
@@ -102,10 +102,10 @@ def migrate_to_dledger(
     offsets, they can never agree again. Exit code 0: done; 1: the plan was not applied; 5: refused.
     """
     from rmqstore.checks.verify import examine
+    from rmqstore.documents.outcome import Outcome
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import refuse_in_use
     from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
-    from rmqstore.repair.plan.outcome import Outcome
     from rmqstore.repair.planned import FirstParts, measure
 
     opened = open_store(store, config)

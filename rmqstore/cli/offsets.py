@@ -19,10 +19,10 @@ from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.beside.config import ConsumerOffsets
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.offsets import OffsetChange
-    from rmqstore.repair.plan.plan import Plan
     from rmqstore.views.progress import GroupProgress, QueuePositions
 
 _MOST_DIGITS = 9  # of a queue offset; a longer number may be a time

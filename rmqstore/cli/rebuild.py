@@ -17,9 +17,9 @@ from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.plan.plan import Plan
 
 STORAGES = ("files", "rocksdb")
 PARTS = ("cq", "index", "checkpoint", "dledger-index")

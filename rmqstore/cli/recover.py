@@ -17,9 +17,9 @@ from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.plan.recover_options import RecoverOptions
     from rmqstore.repair.replica.replica import Replica
     from rmqstore.repair.replica.sources import HealOptions

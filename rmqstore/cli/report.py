@@ -85,8 +85,9 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
     from rmqstore.cli.html.incident_page import page
     from rmqstore.cli.printing.table_output import write_rows
     from rmqstore.cli.shared.reading import refuse_part
+    from rmqstore.documents.journal import State
     from rmqstore.files.disk import real_path
-    from rmqstore.repair.journal.folder import State, open_folder
+    from rmqstore.repair.journal.folder import open_folder
     from rmqstore.views.reports import incident, rows
 
     refuse_part(opened, Text("name the whole store, which has the journals"))

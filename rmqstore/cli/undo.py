@@ -40,7 +40,7 @@ def undo(
     them again, with -c or --root: what the journal says about them is not believed.
     """
     from rmqstore.cli.shared.apply_command import after_change
-    from rmqstore.repair.journal.journal import last_journal
+    from rmqstore.documents.journal import last_journal
     from rmqstore.repair.journal.journal import undo as take_back
 
     out.check()

@@ -30,6 +30,8 @@ from rmqstore.brokers.clean_up import (
 )
 from rmqstore.brokers.outlook import candidates, disk_of, disk_of_log, rules_of
 from rmqstore.checks.misplaced_files import find_misplaced
+from rmqstore.documents.content import Json
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.config import TIER_METADATA, loaded_config, tier_queues, tier_words
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -37,8 +39,6 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, index
-from rmqstore.repair.plan.content import Json
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file

@@ -27,6 +27,11 @@ from rmqstore.append.importing import (
 from rmqstore.append.message_store import MessageStore
 from rmqstore.append.store_options import StoreOptions, options_of_store
 from rmqstore.append.topics import add_topics
+from rmqstore.documents.content import Json
+from rmqstore.documents.journal import State
+from rmqstore.documents.paths import PlanPaths
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Overwrite, Step
 from rmqstore.errors import BrokenPlan, Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.journals import IMPORT_FACT
@@ -35,13 +40,10 @@ from rmqstore.files.store import Store
 from rmqstore.files.users import Snapshot
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import JournalFolder, PlanPaths, State
+from rmqstore.repair.journal.folder import JournalFolder
 from rmqstore.repair.journal.journal import Applied, apply_made, find_made, refuse_in_use, resume
 from rmqstore.repair.journal.linked_copy import LinkedCopy, fingerprint_of, plan_to_start
 from rmqstore.repair.journal.staging import refuse_too_full
-from rmqstore.repair.plan.content import Json
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.steps import Overwrite, Step
 from rmqstore.texts import Text
 
 _SLACK = 4 << 20

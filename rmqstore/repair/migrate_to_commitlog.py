@@ -31,6 +31,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.content import Json
 from rmqstore.errors import NotAStore, PlanStale
 from rmqstore.files.disk import existing
 from rmqstore.files.files import LOCAL
@@ -42,7 +43,6 @@ from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.migrate_to_dledger import MigrationRefusal, in_use, no_files, recover_first, unsound, words_for
-from rmqstore.repair.plan.content import Json
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind

@@ -23,6 +23,9 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.content import Json, Zeros
+from rmqstore.documents.journal import find_unfinished
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import UsageError
 from rmqstore.files.disk import existing
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
@@ -30,9 +33,7 @@ from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, MAX_TOPIC_V1, build_blank
 from rmqstore.repair.journal.folder import free_bytes
-from rmqstore.repair.journal.journal import find_unfinished, open_journal
-from rmqstore.repair.plan.content import Json, Zeros
-from rmqstore.repair.plan.plan import Plan
+from rmqstore.repair.journal.journal import refusal_of
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.units import last_nonzero
 from rmqstore.texts import Placed, Text, joined, many
@@ -234,7 +235,7 @@ def in_use(store: Store, verified: Verified) -> Iterator[MigrationRefusal]:
         advice = Text("stop the broker and keep its service stopped, then try again")
         yield MigrationRefusal(Text("{who} holds the store", who=who), advice)
     for journal in find_unfinished(store.root):
-        error = open_journal(journal)
+        error = refusal_of(journal)
         yield MigrationRefusal(error.message, error.advice)
 
 

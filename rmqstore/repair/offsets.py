@@ -9,13 +9,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets, config_object, directory_of
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configuration import JsonValue
 from rmqstore.repair.beside.config import build_offsets_json, change_offsets
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.texts import Text
 

@@ -28,16 +28,10 @@ from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Findings, Report
 from rmqstore.checks.since_last import Identity, KeptPart, kept_part, options_key
 from rmqstore.checks.verify import Verified, examine
-from rmqstore.files.files import DirEntry, Files, OpenFile
-from rmqstore.files.mapped_file_queue import offset_to_file_name
-from rmqstore.files.store import QueueKind, Store, open_store
-from rmqstore.formats.consumequeue import QueueName
-from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.plan.content import Content, Equivalent, Parts, Zeros
-from rmqstore.repair.plan.outcome import Outcome, measured
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import absolute_path
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Content, Equivalent, Parts, Zeros
+from rmqstore.documents.outcome import Outcome, measured
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import (
     PHASES,
     Create,
     Discard,
@@ -49,6 +43,12 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.files.files import DirEntry, Files, OpenFile
+from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.store import QueueKind, Store, open_store
+from rmqstore.formats.consumequeue import QueueName
+from rmqstore.repair.journal.disk import Scratch
+from rmqstore.repair.plan.plan_builder import absolute_path
 from rmqstore.scan.split import Split
 from rmqstore.scan.workers import Mapper, map_ordered
 from rmqstore.texts import Text

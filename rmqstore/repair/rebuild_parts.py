@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.checks.beside.checkpoint import stale_position
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.content import Literal
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.checkpoint import FILE_SIZE, STORE_CHECKPOINT, StoreCheckpoint, parse_checkpoint
 from rmqstore.formats.consumequeue import QueueName, parse_queue_label
 from rmqstore.repair.beside.checkpoint import KeptEnd, fit_checkpoint
 from rmqstore.repair.beside.dledger import IndexPlan
-from rmqstore.repair.plan.content import Literal
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import offset_decisions
 from rmqstore.repair.rebuild.consume_queues import LogUnits, RebuildChoices, plan_queue_files

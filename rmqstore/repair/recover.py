@@ -10,6 +10,7 @@ from dataclasses import replace
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified, problem_counts
+from rmqstore.documents.plan import Plan
 from rmqstore.files.store import Store
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
@@ -18,7 +19,6 @@ from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.derived_parts import plan_abort, plan_index, plan_queues, plan_rows_beside_files
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import (
     TRUNCATE,

@@ -9,13 +9,13 @@ from functools import cached_property
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.steps import Rename, SetAside
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions, choose
-from rmqstore.repair.plan.steps import Rename, SetAside
 from rmqstore.repair.repaired_log import RepairedLog, end_of, last_record, last_record_start
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords

@@ -17,14 +17,14 @@ from typing import NamedTuple, Protocol
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.logs import Logs
+from rmqstore.documents.content import Literal, Zeros
+from rmqstore.documents.steps import Create, Extend, Overwrite, Truncate
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName, is_directory_name
 from rmqstore.formats.services import is_sound_topic
-from rmqstore.repair.plan.content import Literal, Zeros
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Truncate
 from rmqstore.repair.planned import Overlay
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, QueueNames, QueueTable

@@ -13,13 +13,13 @@ from typing import NamedTuple
 from rmqstore.brokers.dledger import written_by_newer
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import Verified, examine_lasting
+from rmqstore.documents.content import Json
+from rmqstore.documents.outcome import Outcome
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused
 from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, unknown_entries, while_files_expire
 from rmqstore.formats import dledger
-from rmqstore.repair.plan.content import Json
-from rmqstore.repair.plan.outcome import Outcome
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.planned import SPLIT, FirstParts, measure
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits

@@ -15,8 +15,8 @@ from rmqstore.checks.problems.problem import OperatorTask, Problem
 from rmqstore.checks.problems.report import Finding, Report, problem_counts, tags_in_doubt
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.content import Json
 from rmqstore.formats.consumequeue import split_queue_label
-from rmqstore.repair.plan.content import Json
 from rmqstore.repair.plan.plan_builder import DAMAGED, PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
 from rmqstore.repair.repaired_log import RepairedLog, end_of

@@ -24,15 +24,15 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rmqstore.append.disk import create_file, replace_file
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import examine
+from rmqstore.documents.content import Content
+from rmqstore.documents.steps import Create, Discard, Overwrite
 from rmqstore.errors import OutputExists, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.private import make_private_directories
 from rmqstore.files.sources import LOG_ONLY
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.repair.plan.content import Content
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.steps import Create, Discard, Overwrite
 from rmqstore.repair.rebuild.consume_queues import (
     LogFacts,
     MessageUnits,

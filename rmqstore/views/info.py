@@ -169,7 +169,7 @@ def info(store: Store) -> Info:
     out.checkpoint = _checkpoint(store)
     out.config = dict(config_tables(store)) | dict(rocksdb_config_tables(store, problems))
     if whole and store.files.is_directory(store.journal_directory):  # loading rmqstore.repair takes time
-        from rmqstore.repair.journal.journal import find_unfinished
+        from rmqstore.documents.journal import find_unfinished
 
         out.journals = [j.to_json() for j in find_unfinished(store.root, store.config.directories)]
     out.unchecked = problems + _unchecked(store)

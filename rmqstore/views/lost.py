@@ -20,6 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.logs import Pointing
 from rmqstore.checks.problems import codes
+from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, State, list_journals
+from rmqstore.documents.outcome import before
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
@@ -28,10 +31,6 @@ from rmqstore.files.store import Store
 from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, is_filler, parse_message
-from rmqstore.repair.journal.folder import LOST_FOUND, QUARANTINE, JournalFolder, State
-from rmqstore.repair.journal.journal import list_journals
-from rmqstore.repair.plan.outcome import before
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, read_records
@@ -236,7 +235,7 @@ class LostMessages:
 
     # --- after a repair -----------------------------------------------------------------------------------------------
 
-    def in_repair(self, folder: JournalFolder, plan: Plan) -> Losses:
+    def in_repair(self, folder: Journal, plan: Plan) -> Losses:
         """Return the messages that a repair replaced by fillers or mended, from its plan and its lost+found."""
         out = Losses("repair")
         kept = kept_records(folder)
@@ -316,7 +315,7 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
             yield one, fits
 
 
-def applied_repairs(store: Store) -> Iterator[tuple[JournalFolder, Plan]]:
+def applied_repairs(store: Store) -> Iterator[tuple[Journal, Plan]]:
     """Yield the repairs that are applied and not undone, the newest first; a damaged journal is left out."""
     for folder in reversed(list_journals(store.root)) if store.part is None else ():
         if folder.state is not State.DONE:
@@ -372,7 +371,7 @@ def _with_record(one: LostMessage, found: Found) -> LostMessage:
     )
 
 
-def kept_records(folder: JournalFolder) -> dict[int, Found]:
+def kept_records(folder: Journal) -> dict[int, Found]:
     """Return the records in lost+found by log offset. A file `OFFSET.bin` has the bytes from that offset on."""
     out: dict[int, Found] = {}
     for home in folder.homes():
@@ -391,7 +390,7 @@ def kept_records(folder: JournalFolder) -> dict[int, Found]:
     return out
 
 
-def quarantined_index(folder: JournalFolder) -> list[Path]:
+def quarantined_index(folder: Journal) -> list[Path]:
     """Return the index files that the repair quarantined, which still have entries of lost messages."""
     out = []
     for home in folder.homes():
@@ -436,7 +435,7 @@ class MissingMessage:
 class _AppliedRepair:
     """A repair with the messages that it replaced. Its lost+found is read when it is needed."""
 
-    def __init__(self, folder: JournalFolder, plan: Plan) -> None:
+    def __init__(self, folder: Journal, plan: Plan) -> None:
         self.folder = folder
         self.records = {record.offset: record for record in _records(plan.facts.get("fillers"))}
 

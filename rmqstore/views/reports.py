@@ -22,15 +22,14 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, examine_named
+from rmqstore.documents.journal import STATE, Journal, State, list_journals
+from rmqstore.documents.outcome import Before, before
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import split_queue_label
 from rmqstore.formats.times import iso_utc, parse_stamp
-from rmqstore.repair.journal.folder import STATE, JournalFolder, State
-from rmqstore.repair.journal.journal import list_journals
-from rmqstore.repair.plan.outcome import Before, before
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.scan.window import ScanOptions
 from rmqstore.scan.workers import Workers, jobs_or_default
@@ -159,7 +158,7 @@ class StoreReport:
     lags: list[Lag] | None = None
     pop_unknown: str = ""
     lost: list[RepairLosses] = field(default_factory=list)
-    journals: list[JournalFolder] = field(default_factory=list)
+    journals: list[Journal] = field(default_factory=list)
     unit: str = "hour"
 
 
@@ -331,7 +330,7 @@ class Incident:
     changes that came after it.
     """
 
-    folder: JournalFolder
+    folder: Journal
     plan: Plan
     report: Report
     losses: Losses
@@ -371,7 +370,7 @@ class Incident:
         return sum(n for row in self.plan.restored if isinstance(n := row.get("messages"), int))
 
 
-def incident(store: Store, folder: JournalFolder, report: Report) -> Incident:
+def incident(store: Store, folder: Journal, report: Report) -> Incident:
     """Collect the data of the report of a repair; `report`: the store as it is today.
 
     Errors: CouldNotCheck for a journal whose plan cannot be read.
@@ -402,7 +401,7 @@ def rows(found: Incident) -> Iterator[dict[str, Any]]:
         yield one.to_row()
 
 
-def _ended(folder: JournalFolder) -> int | None:
+def _ended(folder: Journal) -> int | None:
     """Return when the state of a journal last changed (ms)."""
     try:
         return (folder.path / STATE).stat().st_mtime_ns // 1_000_000

@@ -12,6 +12,7 @@ import pytest
 from rmqstore.checks import misplaced_files as misplaced
 from rmqstore.checks.misplaced_files import Misplaced, find_misplaced
 from rmqstore.checks.verify import examine, verify
+from rmqstore.documents.steps import Discard, Rename
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
@@ -20,7 +21,6 @@ from rmqstore.formats.message import PHYSICAL_OFFSET_AT
 from rmqstore.repair.expire import plan_expire
 from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.steps import Discard, Rename
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from rmqstore.documents.plan import plan_from_json
 from rmqstore.errors import HalfApplied, Refused
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import plan_from_json
 from tests.cli.test_report_page import broken, read
 from tests.command import run, run_json
 from tests.repair.trees import failing_at

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.content import Zeros
+from rmqstore.documents.steps import Overwrite
 from rmqstore.errors import CouldNotCheck, HalfApplied, NotAStore, PlanStale, Refused, RmqStoreError
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.content import Zeros
-from rmqstore.repair.plan.steps import Overwrite
 from tests.command import run
 from tests.hostile.forged import DATA, HASH, NAME, forge, forge_write, frame, meta
 from tests.repair.journals import apply_full, half_apply, plan_of

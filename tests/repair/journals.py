@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Step
 from rmqstore.errors import HalfApplied
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.steps import Step
 from tests.repair.trees import CountingDisk, failing_at, full_plan
 
 

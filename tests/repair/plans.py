@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rmqstore.repair.plan.content import Literal, Parts, Zeros
-from rmqstore.repair.plan.plan import Loss, Plan
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Literal, Parts, Zeros
+from rmqstore.documents.plan import Loss, Plan
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,

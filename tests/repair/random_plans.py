@@ -8,11 +8,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from rmqstore.files.files import LOCAL
-from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Zeros, fingerprint
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import fingerprint_entry
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Content, Equivalent, Literal, Parts, Zeros, fingerprint
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,
@@ -24,6 +22,8 @@ from rmqstore.repair.plan.steps import (
     Span,
     Step,
 )
+from rmqstore.files.files import LOCAL
+from rmqstore.repair.plan.plan_builder import fingerprint_entry
 from rmqstore.repair.planned import Overlay
 from rmqstore.repair.replica.healed_store import FileContent
 from tests.repair.trees import OLD, discard, lazily, overwrite, pattern, truncate

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.documents.plan import Loss, Plan
+from rmqstore.documents.steps import Span, Step
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_message
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Loss, Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
-from rmqstore.repair.plan.steps import Span, Step
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.salvage import Filler, Salvage

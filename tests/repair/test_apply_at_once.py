@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rmqstore.repair.journal.folder import State
+from rmqstore.documents.journal import State
 from rmqstore.repair.journal.journal import list_journals
 from tests.command import run
 from tests.damage import overwrite
@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 from rmqstore.errors import RmqStoreError
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import plan_from_json
+from rmqstore.documents.plan import plan_from_json
 plan = plan_from_json(Path(sys.argv[1]).read_bytes(), store=Path(sys.argv[2]), roots=[])
 print("ready", flush=True)
 sys.stdin.readline()

@@ -11,13 +11,13 @@ import pytest
 
 from rmqstore.brokers.clean_up import HOUR, FileSystem, Why
 from rmqstore.checks.verify import verify
+from rmqstore.documents.steps import Discard
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.repair.expire import ExpireOptions, plan_expire
 from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.steps import Discard
 from tests.append.rewriting import messages_of
 from tests.append.writing import OPTIONS, write
 from tests.command import run, run_json

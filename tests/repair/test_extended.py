@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Truncate
 from rmqstore.repair.journal.journal import apply, undo
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import fingerprint_range
-from rmqstore.repair.plan.steps import Truncate
 from tests.command import run_json
 from tests.stores import copy_store
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.repair.plan.plan import Plan
+from rmqstore.documents.plan import Plan
 from rmqstore.repair.plan.plan_text import describe
 from tests import damage
 from tests.cases.case import make, options, read_case

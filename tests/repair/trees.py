@@ -12,12 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
-from rmqstore.errors import HalfApplied
-from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.content import Content, Literal, Reencoded, Zeros
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Content, Literal, Reencoded, Zeros
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,
@@ -28,6 +25,9 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.errors import HalfApplied
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 
 Entry: TypeAlias = tuple[str, int, int, int, int, bytes]
 OLD = 1_600_000_000_123_456_789
@@ -163,7 +163,7 @@ class CountingDisk(Disk):
 
     def fsync_directory(self, path: Path) -> None:
         self._count("fsync_directory")
-        with self._listed(path):
+        with self.listed(path):
             pass
 
     def rename(self, source: Path, target: Path) -> None:

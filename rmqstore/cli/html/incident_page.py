@@ -14,7 +14,7 @@ from rmqstore.cli.lang import translated
 from rmqstore.cli.printing.quantities import many, time_text
 from rmqstore.cli.printing.sentences import BODY_WORDS
 from rmqstore.cli.printing.verify_text import repair_commands, verdict_sentence
-from rmqstore.repair.journal.folder import State
+from rmqstore.documents.journal import State
 from rmqstore.texts import Placed, Text
 from rmqstore.views.reports import Fate
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from rmqstore.checks.problems.report import Report
     from rmqstore.checks.verify import Verified
     from rmqstore.cli.shared.options import Applying
+    from rmqstore.documents.outcome import Outcome
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.repair.journal.journal import Applied
     from rmqstore.repair.migrate_to_dledger import MigrationRefusal
-    from rmqstore.repair.plan.outcome import Outcome
-    from rmqstore.repair.plan.plan import Plan
     from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 
 _SHOWN_QUEUES = 3
@@ -86,8 +86,8 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
 
     Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
     """
+    from rmqstore.documents.plan import plan_from_json
     from rmqstore.files.files import read_given
-    from rmqstore.repair.plan.plan import plan_from_json
 
     text = read_given(path, _MAX_PLAN)
     if roots is None:
@@ -137,7 +137,7 @@ def plan_change(
 ) -> Change:
     """Verify a store and plan a change. Arguments and errors: as `examine_and_plan`."""
     from rmqstore.cli.shared.saved_plan import measured
-    from rmqstore.repair.plan.outcome import with_before
+    from rmqstore.documents.outcome import with_before
     from rmqstore.repair.store_guard import NOTE, examine_and_plan, wrote_positions
 
     with out.progress("verify", store.log_bytes) as progress:
@@ -152,7 +152,7 @@ def plan_change(
 
 def finish(out: Output, change: Change, applying: Applying) -> int:
     """Print, save or apply the plan; return the exit code."""
-    from rmqstore.repair.plan.outcome import Outcome
+    from rmqstore.documents.outcome import Outcome
 
     plan = change.plan
     save_plan(out, plan, change.store.path, applying)
@@ -209,7 +209,7 @@ def apply_and_verify(
 
 def undo_command(applied: Applied) -> str:
     """Return the command that undoes a repair, quoted for a shell."""
-    from rmqstore.repair.journal.folder import named_options
+    from rmqstore.documents.paths import named_options
 
     return f"rmqstore undo {shlex.quote(str(applied.journal))}{named_options(applied.roots)}"
 

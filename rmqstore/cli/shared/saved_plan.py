@@ -16,9 +16,9 @@ from rmqstore.texts import Text, many
 
 if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
+    from rmqstore.documents.outcome import Outcome
+    from rmqstore.documents.plan import Plan
     from rmqstore.files.store import Store
-    from rmqstore.repair.plan.outcome import Outcome
-    from rmqstore.repair.plan.plan import Plan
 
 _KINDS = ("strategy", "role", "part", "storage", "expire", "command")
 """Facts that say which command made a plan: their values choose words, and are not printed as results."""
@@ -38,7 +38,7 @@ def own_or_claimed(saved: Plan, *plans: Callable[[], Plan]) -> Plan:
 
 def without_claims(plan: Plan) -> Plan:
     """Return a plan without what it says about its loss, its cures and its reasons; the digest stays the same."""
-    from rmqstore.repair.plan.plan import Loss
+    from rmqstore.documents.plan import Loss
 
     facts = {name: plan.facts[name] for name in _KINDS if isinstance(plan.facts.get(name), str)}
     facts |= {"expire": {}} if "expire" in plan.facts else {}
@@ -68,7 +68,7 @@ def measured(store: Store, verified: Verified | None, plan: Plan, outcome: Outco
     if CLAIMED not in plan.facts or plan.empty:
         return plan
     from rmqstore.checks.problems.report import problem_counts
-    from rmqstore.repair.plan.plan import Loss
+    from rmqstore.documents.plan import Loss
     from rmqstore.repair.planned import after
     from rmqstore.views.compare import messages_gone
 

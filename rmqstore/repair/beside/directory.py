@@ -12,13 +12,13 @@ from rmqstore.checks.beside.directory import in_wrong_place
 from rmqstore.checks.misplaced_files import CODES, COPY
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.steps import Rename, SetAside, Span
 from rmqstore.errors import NotReadable, Refused, reason
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.repair.plan.plan_builder import PlanBuilder, fingerprint_entry, readable
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
-from rmqstore.repair.plan.steps import Rename, SetAside, Span
 from rmqstore.texts import Text, many
 
 _CODE = {

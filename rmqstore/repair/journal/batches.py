@@ -26,22 +26,11 @@ from enum import Enum, IntEnum
 from functools import partial
 from pathlib import Path
 
-from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
-from rmqstore.files.disk import existing
-from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import UNDO_LOG, JournalFolder, PlanPaths, Staged, State, status_of
-from rmqstore.repair.journal.staging import check_links, check_step_on_disk, refuse_changed
-from rmqstore.repair.plan.content import CHUNK, ContentReader, RunningFingerprint, Zeros, chunks, fingerprint
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import (
-    AS_NAMED,
-    EntryReader,
-    fingerprint_entry,
-    fingerprint_range,
-    read_range,
-    read_runs,
-)
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import CHUNK, ContentReader, RunningFingerprint, Zeros, chunks, fingerprint
+from rmqstore.documents.journal import UNDO_LOG, Staged, State
+from rmqstore.documents.paths import PlanPaths, status_of
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import (
     Create,
     Extend,
     InPlace,
@@ -56,6 +45,13 @@ from rmqstore.repair.plan.steps import (
     Truncate,
     WithContent,
 )
+from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
+from rmqstore.files.beneath import AS_NAMED, EntryReader, read_range, read_runs
+from rmqstore.files.disk import existing
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.journal.folder import JournalFolder
+from rmqstore.repair.journal.staging import check_links, check_step_on_disk, refuse_changed
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.texts import Text, first_few
 
 _MAGIC = b"RMQU"

@@ -6,127 +6,37 @@ of a step in a temporary file, because it may not fit in memory.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
-import stat
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 
 from rmqstore.append.disk import write_all
-from rmqstore.errors import Refused
+from rmqstore.documents.content import CHUNK
+from rmqstore.files.beneath import Beneath, refuse_special
 from rmqstore.files.files import OpenFile
-from rmqstore.repair.plan.content import CHUNK
-from rmqstore.repair.plan.plan_builder import EntryReader
-from rmqstore.texts import Text
 
 _FEW, _TOGETHER = 64, 32
 """From `_FEW` files on, `_TOGETHER` of them are made durable at the same time."""
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_LIST = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
-_SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 
 
-class Disk(EntryReader):
-    """The real disk, beneath the directories that were allowed.
-
-    Each call opens the directories from an allowed one down to the file, one after the other, and follows no link. So a
-    link that was put there, even between two calls, leads nowhere: the call fails.
-    Errors: OSError; Refused for a path that is not beneath an allowed directory.
-    """
-
-    @cached_property
-    def _allowed(self) -> dict[Path, int]:
-        """The allowed directories with their descriptors. They are disjoint: a step may move one inside another."""
-        return {}
-
-    def allow(self, directory: Path) -> None:
-        """Allow everything beneath a directory that the user named. `directory`: a real path, see `real_path`."""
-        if any(known == directory or known in directory.parents for known in self._allowed):
-            return
-        descriptor = os.open(directory, _SEARCH)
-        for inner in [known for known in self._allowed if directory in known.parents]:
-            os.close(self._allowed.pop(inner))
-        self._allowed[directory] = descriptor
-
-    def __del__(self) -> None:
-        for descriptor in self._allowed.values():
-            os.close(descriptor)
-
-    @contextlib.contextmanager
-    def _above(self, path: Path) -> Iterator[tuple[int, str]]:
-        """Yield the open directory of an entry, and the entry's name in it."""
-        names: list[str] = []
-        place = path
-        while (base := self._allowed.get(place)) is None:
-            names.append(place.name)
-            if place == place.parent or place.name == "..":
-                raise Refused(
-                    Text("{path} is outside the directories that may be changed", path=path),
-                    Text("name its directory with --root"),
-                )
-            place = place.parent
-        folder = base
-        try:
-            for name in reversed(names[1:]):
-                inner = os.open(name, _SEARCH, dir_fd=folder)
-                if folder != base:
-                    os.close(folder)
-                folder = inner
-            yield folder, names[0] if names else "."
-        finally:
-            if folder != base:
-                os.close(folder)
-
-    # --- reading --------------------------------------------------------------------------------------------------
-
-    @contextlib.contextmanager
-    def opened(self, path: Path) -> Iterator[int]:
-        with self._above(path) as (folder, name):
-            descriptor = os.open(name, _READ, dir_fd=folder)
-        try:
-            _refuse_special(descriptor, path)
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def status(self, path: Path) -> os.stat_result:
-        with self._above(path) as (folder, name):
-            return os.stat(name, dir_fd=folder, follow_symlinks=False)
-
-    def list(self, path: Path) -> list[str]:
-        with self._listed(path) as descriptor:
-            return os.listdir(descriptor)  # noqa: PTH208  # Path cannot list a descriptor
-
-    def target(self, path: Path) -> str:
-        with self._above(path) as (folder, name):
-            return os.readlink(name, dir_fd=folder)
-
-    @contextlib.contextmanager
-    def _listed(self, path: Path) -> Iterator[int]:
-        with self._above(path) as (folder, name):
-            descriptor = os.open(name, _LIST, dir_fd=folder)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    # --- writing --------------------------------------------------------------------------------------------------
+class Disk(Beneath):
+    """The real disk, beneath the directories that were allowed. Errors: as `Beneath`."""
 
     def open_new(self, path: Path) -> int:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             return os.open(name, _OPEN | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
 
     def open_existing(self, path: Path) -> int:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             descriptor = os.open(name, _OPEN, dir_fd=folder)
         try:
-            _refuse_special(descriptor, path)
+            refuse_special(descriptor, path)
         except OSError:
             os.close(descriptor)
             raise
@@ -142,7 +52,7 @@ class Disk(EntryReader):
         os.fsync(descriptor)
 
     def fsync_directory(self, path: Path) -> None:
-        with self._listed(path) as descriptor:
+        with self.listed(path) as descriptor:
             os.fsync(descriptor)
 
     def fsync_all(self, descriptors: Sequence[int], folders: Sequence[Path] = ()) -> None:
@@ -158,51 +68,46 @@ class Disk(EntryReader):
                 done.result()
 
     def rename(self, source: Path, target: Path) -> None:
-        with self._above(source) as (old_folder, old), self._above(target) as (new_folder, new):
+        with self.above(source) as (old_folder, old), self.above(target) as (new_folder, new):
             os.rename(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder)
 
     def link(self, source: Path, target: Path) -> None:
         """Give a file a second name."""
-        with self._above(source) as (old_folder, old), self._above(target) as (new_folder, new):
+        with self.above(source) as (old_folder, old), self.above(target) as (new_folder, new):
             os.link(old, new, src_dir_fd=old_folder, dst_dir_fd=new_folder, follow_symlinks=False)
 
     def make_link(self, path: Path, target: Path) -> None:
         """Create a symbolic link."""
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
     def unlink(self, path: Path) -> None:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def make_directory(self, path: Path) -> None:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             os.mkdir(name, 0o700, dir_fd=folder)
 
     def remove_directory(self, path: Path) -> None:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             os.rmdir(name, dir_fd=folder)
 
     def set_times(self, path: Path, atime_ns: int, mtime_ns: int) -> None:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             os.utime(name, ns=(atime_ns, mtime_ns), dir_fd=folder, follow_symlinks=False)
 
     def set_owner(self, path: Path, uid: int, gid: int) -> None:
-        with self._above(path) as (folder, name):
+        with self.above(path) as (folder, name):
             os.chown(name, uid, gid, dir_fd=folder, follow_symlinks=False)
 
     def set_mode(self, path: Path, mode: int) -> None:
-        with self._above(path) as (folder, name):  # fchmodat cannot refuse a link on every kernel
+        with self.above(path) as (folder, name):  # fchmodat cannot refuse a link on every kernel
             descriptor = os.open(name, _READ, dir_fd=folder)
         try:
             os.fchmod(descriptor, mode)
         finally:
             os.close(descriptor)
-
-
-def _refuse_special(descriptor: int, path: Path) -> None:
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise OSError(errno.EINVAL, Text("not a regular file"), str(path))
 
 
 class Scratch:

@@ -15,11 +15,16 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.documents.journal import NOTHING_TO_UNDO, UNFINISHED, Journal, State, missing_journal
+from rmqstore.documents.journal import find_unfinished as find_unfinished
+from rmqstore.documents.journal import last_journal as last_journal
+from rmqstore.documents.journal import list_journals as list_journals
+from rmqstore.documents.paths import PlanPaths
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import (
     CouldNotCheck,
     HalfApplied,
     NoSpace,
-    NotAStore,
     NotReadable,
     Refused,
     RmqStoreError,
@@ -30,19 +35,8 @@ from rmqstore.files.lock import LOCK_NAME, refuse_locked, take_lock
 from rmqstore.files.users import Snapshot, find_users, snapshot
 from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import (
-    UNFINISHED,
-    JournalFolder,
-    PlanPaths,
-    Progress,
-    State,
-    list_folders,
-    missing_journal,
-    new_folder,
-    open_folder,
-)
+from rmqstore.repair.journal.folder import JournalFolder, Progress, list_folders, new_folder, open_folder
 from rmqstore.repair.journal.staging import check_plan, check_space, stage
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text, first_few, joined
 
 OPTION = "--broker-is-stopped"
@@ -129,9 +123,6 @@ def refuse_in_use(store: Path, places: Sequence[Path], *, stopped: bool = False)
     refuse_live(store, places, snapshot(places), stopped=stopped)
 
 
-_NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
-
-
 @dataclass(frozen=True, slots=True)
 class Applied:
     """The result of apply or resume; `journal` is None if the plan was empty. `roots`: directories that undo needs."""
@@ -147,37 +138,6 @@ class Undone:
 
     store: Path
     restored: int
-
-
-def list_journals(store: Path, named: Collection[Path] = ()) -> list[JournalFolder]:
-    """Open all journals of a store for reading, oldest first; those in the state MISSING have no plan.
-
-    `named`: directories outside of the store that the user gave.
-    """
-    return list_folders(real_path(store), Disk(), named)
-
-
-def last_journal(store: Path) -> JournalFolder:
-    """Return the newest journal of a store that can be undone.
-
-    Errors: NotAStore if there is none; Refused if it is missing.
-    """
-    for folder in reversed(list_journals(store)):
-        if folder.state is State.MISSING:
-            raise missing_journal(folder.path, folder.store)
-        if folder.state not in _NOTHING_TO_UNDO:
-            return folder
-    raise NotAStore(
-        Text("{store} has no repair to undo", store=store), Text("`rmqstore journals` lists the journals of a store")
-    )
-
-
-def find_unfinished(store: Path, named: Collection[Path] = ()) -> list[JournalFolder]:
-    """Return the journal whose apply or undo is unfinished (at most one), and journals that are missing. Reads only.
-
-    `named`: as for `list_journals`.
-    """
-    return [folder for folder in list_journals(store, named) if folder.unfinished]
 
 
 def apply(
@@ -236,7 +196,7 @@ def apply(
     return Applied(folder.path, len(plan.steps), folder.named)
 
 
-def open_journal(folder: JournalFolder) -> RmqStoreError:
+def refusal_of(folder: Journal) -> RmqStoreError:
     """Return why a store with this unfinished journal is not changed."""
     if folder.state is State.MISSING:
         return missing_journal(folder.path, folder.store)
@@ -248,9 +208,9 @@ def open_journal(folder: JournalFolder) -> RmqStoreError:
 
 def _refuse_unfinished(paths: PlanPaths) -> None:
     """Errors: Refused."""
-    for open_one in list_folders(paths.store, paths.disk, paths.named):
+    for open_one in list_journals(paths.store, paths.named, paths.disk):
         if open_one.unfinished:
-            raise open_journal(open_one)
+            raise refusal_of(open_one)
 
 
 def find_made(store: Path, disk: Disk, named: Collection[Path] = ()) -> JournalFolder | None:
@@ -259,7 +219,7 @@ def find_made(store: Path, disk: Disk, named: Collection[Path] = ()) -> JournalF
     Errors: Refused for one that somebody else can have forged.
     """
     for folder in reversed(list_folders(real_path(store), disk, named)):
-        if folder.state not in _NOTHING_TO_UNDO or _is_being_made(folder):
+        if folder.state not in NOTHING_TO_UNDO or _is_being_made(folder):
             folder.refuse_untrusted()
             return folder
     return None
@@ -421,7 +381,7 @@ def undo(
     later = [
         other.path
         for other in list_folders(folder.store, folder.disk)
-        if other.name > folder.name and other.state not in _NOTHING_TO_UNDO
+        if other.name > folder.name and other.state not in NOTHING_TO_UNDO
     ]
     if later:
         raise Refused(
@@ -460,7 +420,7 @@ def prune(journal: Path | str, *, disk: Disk | None = None, roots: Collection[Pa
     older = [
         other.path
         for other in list_folders(folder.store, folder.disk)
-        if other.name < folder.name and other.state not in _NOTHING_TO_UNDO
+        if other.name < folder.name and other.state not in NOTHING_TO_UNDO
     ]
     if older and state is State.DONE:
         raise Refused(
@@ -473,13 +433,16 @@ def prune(journal: Path | str, *, disk: Disk | None = None, roots: Collection[Pa
         folder.discard(quarantine_too=state is not State.PREPARING)
 
 
-def prune_missing(folder: JournalFolder) -> None:
+def prune_missing(journal: Journal) -> None:
     """Delete what a store has of a missing journal: its pointer and its quarantine. Nothing else is touched.
 
     Errors: Refused for a journal that is not missing; StoreIsLive.
     """
-    if folder.state is not State.MISSING:
-        raise Refused(Text("{path} is not missing", path=folder.path), Text("leave --missing out"))
+    if journal.state is not State.MISSING:
+        raise Refused(Text("{path} is not missing", path=journal.path), Text("leave --missing out"))
+    disk = Disk()
+    disk.allow(journal.store)
+    folder = JournalFolder.of(journal, disk)
     with _locked_as_it_was(folder):
         folder.discard_pointer()
 

@@ -18,16 +18,19 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.disk import is_unfinished_copy
+from rmqstore.documents.content import Literal, Zeros
+from rmqstore.documents.journal import MAKING
+from rmqstore.documents.paths import PlanPaths, status_of
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Create, Discard, MakeDirectory, Overwrite, Step
 from rmqstore.errors import Refused
+from rmqstore.files.beneath import AS_NAMED, read_runs
 from rmqstore.files.disk import real_path
 from rmqstore.files.lock import LOCK_NAME
 from rmqstore.files.reading import next_data
 from rmqstore.files.users import JOURNAL_FOLDER, Snapshot
-from rmqstore.repair.journal.folder import MAKING, JournalFolder, Made, PlanPaths, status_of
-from rmqstore.repair.plan.content import Literal, Zeros
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import AS_NAMED, fingerprint_entry, fingerprint_range, read_runs
-from rmqstore.repair.plan.steps import Create, Discard, MakeDirectory, Overwrite, Step
+from rmqstore.repair.journal.folder import JournalFolder, Made
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.texts import Text
 
 _WRITTEN = ("commitlog", "consumequeue", "batchconsumequeue", "index", "config")

@@ -17,26 +17,11 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
 from pathlib import Path, PurePosixPath
 
-from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
-from rmqstore.files.disk import existing
-from rmqstore.files.reading import data_extents
-from rmqstore.files.users import JOURNAL_FOLDER
-from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.journal.folder import (
-    LOST_FOUND,
-    NEW,
-    QUARANTINE,
-    UNDO_LOG,
-    JournalFolder,
-    Made,
-    PlanPaths,
-    Staged,
-    free_bytes,
-)
-from rmqstore.repair.plan.content import Content, Literal, Parts, RunningFingerprint, Zeros, chunks
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range, read_range
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Content, Literal, Parts, RunningFingerprint, Zeros, chunks
+from rmqstore.documents.journal import LOST_FOUND, NEW, QUARANTINE, UNDO_LOG, Staged
+from rmqstore.documents.paths import PlanPaths
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import (
     Create,
     Extend,
     InPlace,
@@ -50,6 +35,14 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.errors import NoSpace, NotReadable, PlanStale, Refused
+from rmqstore.files.beneath import read_range
+from rmqstore.files.disk import existing
+from rmqstore.files.reading import data_extents
+from rmqstore.files.users import JOURNAL_FOLDER
+from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.journal.folder import JournalFolder, Made, free_bytes
+from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.texts import Text, many
 
 _SLACK = 1 << 20

@@ -6,25 +6,18 @@ hashes all bytes of a range; `runs:` hashes bytes and counts zeros, so that hole
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import shlex
 import stat
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.errors import NotReadable, Refused
-from rmqstore.files.disk import real_path
-from rmqstore.files.files import LOCAL
-from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.reading import next_data
-from rmqstore.files.store import Store
-from rmqstore.repair.plan.content import CHUNK, Content, Json, Literal, RunningFingerprint, Zeros, fingerprint
-from rmqstore.repair.plan.plan import Loss, Plan
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Content, Json, Literal, RunningFingerprint, Zeros, fingerprint
+from rmqstore.documents.plan import Loss, Plan
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,
@@ -37,66 +30,15 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.errors import NotReadable, Refused
+from rmqstore.files.beneath import AS_NAMED, EntryReader, read_range, read_runs
+from rmqstore.files.disk import real_path
+from rmqstore.files.files import LOCAL
+from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.store import Store
 from rmqstore.scan.units import last_nonzero_in
 from rmqstore.texts import Text, many
 from rmqstore.texts import first_few as first_few
-
-
-class EntryReader:
-    """How to read entries of directories; links in the last place of a path are not followed. Errors: OSError."""
-
-    @contextlib.contextmanager
-    def opened(self, path: Path) -> Iterator[int]:
-        """Open a file for reading; yield its descriptor. Errors: OSError, also for a link."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
-
-    def status(self, path: Path) -> os.stat_result:
-        """Return lstat of an entry."""
-        return path.lstat()
-
-    def list(self, path: Path) -> list[str]:
-        """Return the names in a directory, in any order."""
-        return [entry.name for entry in path.iterdir()]
-
-    def target(self, path: Path) -> str:
-        """Return where a link leads."""
-        return str(path.readlink())
-
-
-AS_NAMED = EntryReader()
-
-
-def read_range(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED) -> Iterator[bytes]:
-    """Yield the bytes `[at, at + length)` of a file, at most 1 MiB at a time; short if the file ends."""
-    with entries.opened(path) as descriptor:
-        while length > 0:
-            chunk = os.pread(descriptor, min(CHUNK, length), at)
-            if not chunk:
-                return
-            yield chunk
-            at += len(chunk)
-            length -= len(chunk)
-
-
-def read_runs(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED) -> Iterator[bytes | int]:
-    """Yield the same bytes as `read_range`, but a hole of the file as its length."""
-    with entries.opened(path) as descriptor:
-        stop = min(at + length, os.fstat(descriptor).st_size)
-        while at < stop:
-            start, end = next_data(descriptor, at, stop)
-            if start > at:
-                yield start - at
-            at = start
-            while at < end:
-                chunk = os.pread(descriptor, min(CHUNK, end - at), at)
-                if not chunk:
-                    return
-                yield chunk
-                at += len(chunk)
 
 
 def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:", entries: EntryReader = AS_NAMED) -> str:

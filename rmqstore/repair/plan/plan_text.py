@@ -8,9 +8,9 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from rmqstore.repair.plan.content import Json, Zeros, objects
-from rmqstore.repair.plan.outcome import AFTER
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Json, Zeros, objects
+from rmqstore.documents.outcome import AFTER
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,
@@ -25,7 +25,7 @@ from rmqstore.repair.plan.steps import (
 from rmqstore.texts import Placed, Text, joined, many
 
 if TYPE_CHECKING:
-    from rmqstore.repair.plan.plan import Plan
+    from rmqstore.documents.plan import Plan
 
 _LISTED = 20
 _YEAR_10000 = 253_402_300_800_000  # ms

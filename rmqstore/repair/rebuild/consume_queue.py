@@ -28,12 +28,12 @@ import numpy as np
 
 from rmqstore.checks.log.delay_levels import due_by_another_table
 from rmqstore.checks.queues.consumequeue import ext_units
+from rmqstore.documents.content import Literal, Reencoded
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.properties import SCHEDULE_TOPIC
-from rmqstore.repair.plan.content import Literal, Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from rmqstore.scan.dispatch import BatchRow

@@ -24,12 +24,12 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.content import CHUNK, Content, ContentReader
 from rmqstore.files.files import Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MAX_RECORD, DirEntry
 from rmqstore.formats import index
 from rmqstore.repair.journal.disk import Scratch, ScratchContent
-from rmqstore.repair.plan.content import CHUNK, Content, ContentReader
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.repaired_log import RepairedLog, Span, end_of
 from rmqstore.repair.unrepaired import contradicted_messages

@@ -19,6 +19,8 @@ from pathlib import Path
 
 from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.queues.double_write import BEFORE_READING
+from rmqstore.documents.content import CHUNK, Equivalent, Literal, Reencoded
+from rmqstore.documents.steps import Extend
 from rmqstore.errors import NoSpace, NotReadable, Refused
 from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CHUNK as DATABASE_CHUNK
@@ -26,9 +28,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import QueueHome, configured_home
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.plan.content import CHUNK, Equivalent, Literal, Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.plan.steps import Extend
 from rmqstore.texts import Text
 
 _FILES = re.compile(r"(MANIFEST|OPTIONS)-\d+(\.dbtmp)?|IDENTITY|\d+\.(sst|ldb|log|blob|dbtmp)")

@@ -25,6 +25,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.content import Reencoded
 from rmqstore.errors import Refused
 from rmqstore.files.config import GROUPS, METADATA, TABLES, TOPICS, V2, directory_of, loaded_config
 from rmqstore.files.config import OFFSETS as CONSUMER_OFFSETS
@@ -45,7 +46,6 @@ from rmqstore.formats import consumequeue
 from rmqstore.formats.configuration import JsonValue, build_config_json, integer_keys
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName, parse_queue_label
 from rmqstore.formats.properties import is_lmq
-from rmqstore.repair.plan.content import Reencoded
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, NO_MESSAGE, Extension
 from rmqstore.repair.rebuild.consume_queues import (

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field, replace
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import Verified, examine
+from rmqstore.documents.content import Json
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, RmqStoreError, StoreIsLive
 from rmqstore.files.store import Store
-from rmqstore.repair.plan.content import Json
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_notes
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.planned import FirstParts, examine_again

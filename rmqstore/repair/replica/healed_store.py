@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from rmqstore.documents.content import CHUNK, Content, Parts, Zeros
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Create, Discard, Extend, Overwrite, Step, Truncate
+from rmqstore.documents.steps import Span as SavedSpan
 from rmqstore.errors import PlanStale
 from rmqstore.files.files import Files, OpenFile
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import Store, open_store
-from rmqstore.repair.plan.content import CHUNK, Content, Parts, Zeros
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder, fingerprint_entry, fingerprint_range, readable
-from rmqstore.repair.plan.steps import Create, Discard, Extend, Overwrite, Step, Truncate
-from rmqstore.repair.plan.steps import Span as SavedSpan
 from rmqstore.repair.planned import Overlay
 from rmqstore.repair.repaired_log import Span, within, without
 from rmqstore.repair.replica.replica import log_of

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import Verified
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import OddKind
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.beside.directory import plan_misplaced
 from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions, sizes_decisions
 from rmqstore.repair.recover import plan_recovery

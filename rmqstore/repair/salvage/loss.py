@@ -18,13 +18,13 @@ import numpy as np
 from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
+from rmqstore.documents.plan import Loss
 from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import BLANK_SIZE, HEAD, MAGIC_V1, MAGIC_V2, MIN_SIZE, Fault
-from rmqstore.repair.plan.plan import Loss
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.salvage.evidence import Evidence, Known, OffsetRanges, QueueSlot
 from rmqstore.repair.salvage.layout import SpanLayout

@@ -16,15 +16,15 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
+from rmqstore.documents.content import ContentReader, Json, Literal, Parts, Zeros, chunks
+from rmqstore.documents.steps import Create, Span
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, file_name_to_offset
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
-from rmqstore.repair.plan.content import ContentReader, Json, Literal, Parts, Zeros, chunks
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
-from rmqstore.repair.plan.steps import Create, Span
 from rmqstore.repair.salvage.candidates import Restored
 from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible

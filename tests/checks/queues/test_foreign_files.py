@@ -10,7 +10,7 @@ import pytest
 
 import rmqstore
 from rmqstore.checks.verify import Verified
-from rmqstore.repair.plan.plan import Plan
+from rmqstore.documents.plan import Plan
 from tests.checks.looks import look, records
 from tests.stores import copy_store
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.plan import Plan
 from tests.repair.trees import (
     CountingDisk,
     Entry,

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.content import Literal, Reencoded, Zeros
+from rmqstore.documents.steps import Create, Span
 from rmqstore.errors import ChangedSince, HalfApplied, NoSpace, NotReadable, PlanStale, Refused, StoreIsLive
 from rmqstore.files.users import Hidden, Users
 from rmqstore.repair.journal import batches, journal, staging
-from rmqstore.repair.plan.content import Literal, Reencoded, Zeros
-from rmqstore.repair.plan.steps import Create, Span
 from tests.damage import flip
 from tests.repair.journals import apply_full, half_apply, plan_of
 from tests.repair.trees import CountingDisk, discard, failing_at, full_plan, lazily, look, overwrite, pattern, truncate

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.content import Literal, Zeros
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import StoreIsLive
 from rmqstore.files.lock import LockState, lock_state, take_lock
 from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal import journal as liveness
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.content import Literal, Zeros
-from rmqstore.repair.plan.plan import Plan
 from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
 
 pytestmark = [

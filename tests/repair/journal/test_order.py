@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.content import Literal
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Create
 from rmqstore.errors import ChangedSince, HalfApplied
+from rmqstore.files.beneath import AS_NAMED
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.batches import Meta, UndoLog, UndoLogWriter
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.content import Literal
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.plan_builder import AS_NAMED
-from rmqstore.repair.plan.steps import Create
 from tests.repair.trees import CountingDisk, build, discard, failing_at, full_plan, killed_at, look, overwrite, pattern
 
 LOG = "commitlog/00000000000000000000"

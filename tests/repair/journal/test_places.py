@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.content import Zeros
+from rmqstore.documents.steps import Create, Overwrite
 from rmqstore.errors import PlanStale, Refused
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.content import Zeros
-from rmqstore.repair.plan.steps import Create, Overwrite
 from tests.repair.journals import apply_full, plan_of
 from tests.repair.trees import CountingDisk, discard, full_plan, killed_at, look, overwrite
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqstore.documents.plan import Plan, plan_from_json
 from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.repair.journal import batches, journal
-from rmqstore.repair.plan.plan import Plan, plan_from_json
 from tests.repair.random_plans import build, draw_plan, trees
 from tests.repair.trees import CountingDisk, failing_at, look
 from tests.seeds import examples

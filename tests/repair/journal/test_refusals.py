@@ -11,11 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.errors import ChangedSince, CouldNotCheck, NotAStore, PlanStale, Refused, UsageError
-from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.content import Literal, Zeros
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.content import Literal, Zeros
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,
@@ -25,6 +23,8 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.errors import ChangedSince, CouldNotCheck, NotAStore, PlanStale, Refused, UsageError
+from rmqstore.repair.journal import journal
 from tests.damage import flip
 from tests.repair.journals import apply_full, half_apply, plan_of
 from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite

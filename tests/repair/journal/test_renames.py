@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.content import Literal, Zeros
+from rmqstore.documents.plan import Plan, plan_from_json
+from rmqstore.documents.steps import Create, Extend, Overwrite, Rename, SetAside, Span, Step, Truncate
 from rmqstore.errors import BrokenPlan, ChangedSince, HalfApplied, PlanStale, RmqStoreError
 from rmqstore.files.mapped_file_queue import file_name_to_offset, offset_to_file_name
 from rmqstore.repair.journal import journal
 from rmqstore.repair.journal.disk import Disk
-from rmqstore.repair.plan.content import Literal, Zeros
-from rmqstore.repair.plan.plan import Plan, plan_from_json
 from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.repair.plan.plan_text import describe
-from rmqstore.repair.plan.steps import Create, Extend, Overwrite, Rename, SetAside, Span, Step, Truncate
 from tests.repair.journal.test_faults import check_undo_and_resume, parts
 from tests.repair.journal.test_order import StrictDisk
 from tests.repair.trees import (

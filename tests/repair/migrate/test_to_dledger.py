@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from rmqstore.documents.plan import plan_from_json
 from rmqstore.repair.journal.journal import apply, find_unfinished
-from rmqstore.repair.plan.plan import plan_from_json
 from tests.command import run, run_json
 from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, zero_file_after_end
 from tests.repair.trees import killed_at

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqstore.errors import BrokenPlan, PlanStale, UsageError
-from rmqstore.repair.plan.content import (
+from rmqstore.documents.content import (
     CHUNK,
     Content,
     ContentReader,
@@ -26,9 +25,8 @@ from rmqstore.repair.plan.content import (
     content_to_json,
     fingerprint,
 )
-from rmqstore.repair.plan.plan import Plan, plan_from_json
-from rmqstore.repair.plan.plan_builder import PlanBuilder, read_range
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.plan import Plan, plan_from_json
+from rmqstore.documents.steps import (
     Create,
     Discard,
     Extend,
@@ -38,6 +36,9 @@ from rmqstore.repair.plan.steps import (
     Step,
     Truncate,
 )
+from rmqstore.errors import BrokenPlan, PlanStale, UsageError
+from rmqstore.files.beneath import read_range
+from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.recovery import LogAfter, Recovery
 from tests.command import run_json
 from tests.repair.plans import HASH, full

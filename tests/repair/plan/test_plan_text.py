@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rmqstore.repair.plan.content import Zeros
-from rmqstore.repair.plan.plan import Loss, Plan
+from rmqstore.documents.content import Zeros
+from rmqstore.documents.plan import Loss, Plan
+from rmqstore.documents.steps import Create, Discard, MakeDirectory, Step
 from rmqstore.repair.plan.plan_text import describe
-from rmqstore.repair.plan.steps import Create, Discard, MakeDirectory, Step
 from tests.repair.plans import HASH, full
 
 

@@ -10,11 +10,11 @@ import pytest
 from rmqstore.checks.log import commitlog
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split
 from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.documents.outcome import Outcome
+from rmqstore.documents.plan import Plan
 from rmqstore.files.index import index_sizes
 from rmqstore.files.store import Store
 from rmqstore.formats import index
-from rmqstore.repair.plan.outcome import Outcome
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.planned import FirstParts, after, examine_again
 from rmqstore.scan.split import Split

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqstore.documents.content import Content, Equivalent, Literal, Parts, Reencoded, Zeros
+from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Create, MakeDirectory
 from rmqstore.files.files import LOCAL, DirEntry, Files, OpenFile
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.content import Content, Equivalent, Literal, Parts, Reencoded, Zeros
-from rmqstore.repair.plan.plan import Plan
-from rmqstore.repair.plan.steps import Create, MakeDirectory
 from rmqstore.repair.planned import Overlay
 from tests.repair.random_plans import build, draw_plan, trees
 from tests.repair.trees import CountingDisk, discard, full_plan, lazily, pattern

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.formats import consumequeue
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.message import HEAD
 from rmqstore.repair.journal.journal import apply
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.rebuild.index import IndexFileRun, IndexRebuild
 from rmqstore.repair.rebuild.unit_buffer import BufferedUnits
 from tests import damage

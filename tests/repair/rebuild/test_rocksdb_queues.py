@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.plan import plan_from_json
 from rmqstore.errors import HalfApplied, Refused, RmqStoreError
 from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CannotRead, open_database
 from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.journal.journal import apply, resume, undo
-from rmqstore.repair.plan.plan import plan_from_json
 from tests import damage
 from tests.cases.case import locate_record
 from tests.command import run

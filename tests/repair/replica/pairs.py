@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.verify import VerifyOptions
+from rmqstore.documents.plan import Plan
 from rmqstore.files.store import open_store
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.replica.heal import plan_with_replicas
 from rmqstore.repair.replica.replica import open_replica

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import problem_counts
+from rmqstore.documents.plan import Plan
 from rmqstore.formats import consumequeue
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Plan
 from tests import damage
 from tests.planning import look, report_of
 from tests.repair.replica.pairs import log_files, plan_healing, restored

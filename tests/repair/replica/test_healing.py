@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.verify import problem_counts
+from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.repair.replica.heal import find_offers
 from rmqstore.repair.replica.replica import Replica, open_replica
 from rmqstore.repair.replica.sources import HealOptions, find_places

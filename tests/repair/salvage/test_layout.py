@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rmqstore.repair.plan.content import Literal, Zeros
+from rmqstore.documents.content import Literal, Zeros
 from rmqstore.repair.salvage import layout
 from rmqstore.repair.salvage.evidence import QueueSlot
 from rmqstore.repair.salvage.fillers import smallest_visible

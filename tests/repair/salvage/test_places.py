@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.documents.steps import Create, Extend
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.formats import dledger
 from rmqstore.formats.configuration import build_config_json, parse_config_object
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqstore.repair.journal import journal
-from rmqstore.repair.plan.steps import Create, Extend
 from rmqstore.repair.salvage.salvage import Filler
 from tests import damage
 from tests.command import run_json

@@ -16,10 +16,10 @@ from typing import Any
 
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.problems.report import Finding, Report, VersionRange, problem_counts
+from rmqstore.documents.content import Json, objects
+from rmqstore.documents.plan import Plan
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import topic_of
-from rmqstore.repair.plan.content import Json, objects
-from rmqstore.repair.plan.plan import Plan
 from rmqstore.texts import Text, joined, many
 
 AFTER = "after"

@@ -16,10 +16,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from rmqstore.errors import BrokenPlan, UsageError
-from rmqstore.files.disk import real_path
-from rmqstore.formats.consumequeue import topic_of
-from rmqstore.repair.plan.content import (
+from rmqstore.documents.content import (
     Content,
     Json,
     Literal,
@@ -31,7 +28,7 @@ from rmqstore.repair.plan.content import (
     content_to_json,
     objects,
 )
-from rmqstore.repair.plan.steps import (
+from rmqstore.documents.steps import (
     JSON_FIELDS,
     PHASES,
     Create,
@@ -49,6 +46,9 @@ from rmqstore.repair.plan.steps import (
     check_step,
     check_together,
 )
+from rmqstore.errors import BrokenPlan, UsageError
+from rmqstore.files.disk import real_path
+from rmqstore.formats.consumequeue import topic_of
 from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.plan/1"

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import ClassVar, TypeAlias, TypeVar
 
+from rmqstore.documents.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
 from rmqstore.errors import BrokenPlan
 from rmqstore.files.users import JOURNAL_FOLDER
-from rmqstore.repair.plan.content import MAX_FILE_SIZE, Content, Zeros, is_fingerprint
 from rmqstore.texts import Text
 
 _NOTHING = Zeros(0)
