@@ -62,6 +62,8 @@ SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("fileReservedTime", ("1",)),
 )
 _HALVES = frozenset({"transRocksDBEnable", "transWriteOriginTransHalfEnable"})
+_OF_WHOLE_BROKERS = "unexpected, rocksdbCQ is not ready for LMQ."
+"""A start that only a whole broker refuses: the store, which the oracle starts, does not."""
 _PARTS = 8
 _ROUNDS = int(os.environ.get("RMQSTORE_ROUNDS", "3"))
 
@@ -94,6 +96,8 @@ def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle]) -> str:
     opened = open_store(store, BrokerConfig(settings))
     start = not in_dledger_mode(opened, opened.config)  # in DLedger mode, what follows depends on time
     forecast = simulate_start(opened, version=version, options=StartOptions(dispatch=start, heap=HEAP))
+    if forecast.log_line == _OF_WHOLE_BROKERS:
+        return ""
     told, before = of_forecast(forecast, store), files_of(store)
     result = oracle(version).load(store, settings, start=start)
     real = of_oracle(result, before - files_of(store))
