@@ -59,6 +59,8 @@ def advice_for(reason: str) -> str:
     """Return what to do about the reason of a failed job."""
     if "No module named 'rmqstore'" in reason:
         return Text("executors lack rmqstore: send it with --py-files, or install it there")
+    if "No module named 'rmqstore." in reason:
+        return Text("executors have another version of rmqstore: give them this one")
     if "No module named" in reason:
         return Text("executors lack this library: install it there, or send an archive with --set spark.archives=…")
     if "Cannot run program" in reason:

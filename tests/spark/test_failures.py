@@ -66,6 +66,7 @@ def test_the_reason_is_the_innermost_one(text: str, reason: str) -> None:
 def test_advice_follows_from_the_reason() -> None:
     assert "--py-files" in failed(RuntimeError(NO_MODULE)).advice
     assert "PYSPARK_PYTHON" in failed(RuntimeError(NO_PYTHON)).advice
+    assert "another version" in advice_for("ModuleNotFoundError: No module named 'rmqstore.scan.other'")
     assert "spark.archives" in advice_for("ModuleNotFoundError: No module named 'numpy'")
 
 
