@@ -86,3 +86,39 @@ def test_a_broker_that_does_not_start_ends_as_forecast(
     with pytest.raises(BrokerDidNotStart) as caught, whole_broker(version, store, meta(name).broker_conf):
         pass
     assert caught.value.exit_code == forecast.exit_code
+
+
+SIZE = "mappedFileSizeCommitLog"
+CONFS: dict[str, dict[str, str]] = {
+    "a blank after the size": {SIZE: "65536 "},
+    "no size": {},
+    "the old spelling": {"mapedFileSizeCommitLog": "65536"},
+    "a byte order mark": {"\ufeff" + SIZE: "65536"},
+    "a unit": {SIZE: "64K"},
+    "a broken escape": {SIZE: "65536", "x": "\\u12"},
+    "a name server without a port": {SIZE: "65536", "namesrvAddr": "localhost"},
+}
+CONF_STARTS = [
+    pytest.param(
+        version, what, marks=() if (version, what) == ("5.4.0", "a blank after the size") else pytest.mark.slow
+    )
+    for version in ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
+    for what in CONFS
+]
+
+
+@pytest.mark.parametrize(("version", "what"), CONF_STARTS)
+def test_a_broker_that_its_broker_conf_keeps_from_starting_ends_as_forecast(
+    version: str, what: str, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    conf = {key: value for key, value in meta(name).broker_conf.items() if key != SIZE} | CONFS[what]
+    path = tmp_path / "broker.conf"
+    first = dict(sorted(conf.items(), key=lambda item: not item[0].startswith("\ufeff")))
+    path.write_text("".join(f"{key}={value}\n" for key, value in first.items()), "utf-8")
+    forecast = simulate_start(open_store(store, BrokerConfig.read(path)), version=version)
+    assert not forecast.starts
+    with pytest.raises(BrokerDidNotStart) as caught, whole_broker(version, store, conf, own=CONFS[what]):
+        pass
+    assert caught.value.exit_code == forecast.exit_code
