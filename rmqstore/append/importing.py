@@ -28,6 +28,7 @@ from rmqstore.append.exchange import TableChunk
 from rmqstore.append.flush import FlushPolicy
 from rmqstore.append.mapped_files import WritableMappedFile
 from rmqstore.append.message_store import MessageStore, StoreOptions
+from rmqstore.append.rights import GivenRights, StoreRights, give_rights
 from rmqstore.append.topics import add_topics
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
@@ -46,6 +47,7 @@ from rmqstore.scan.workers import one_ahead
 from rmqstore.texts import Placed, Text
 
 SAVE_EVERY = 2.0  # seconds after which an append into a copy is made durable
+_PRIVATE = GivenRights()
 _BLOCK = 4096  # of a file system, bytes
 _QUEUE_OFFSET_PROPERTIES = (b"INNER_MULTI_QUEUE_OFFSET", b"INNER_BASE")
 
@@ -68,12 +70,13 @@ class ImportOptions:
 class Imported:
     """The result of an import: the number of messages, how many of them an earlier run imported, and the queues.
 
-    `queues` maps `TOPIC/ID` to the next queue offset.
+    `queues` maps `TOPIC/ID` to the next queue offset; `note` says which user can start a broker on a new store.
     """
 
     messages: int
     resumed: int
     queues: Mapping[str, int]
+    note: str | None = None
 
 
 def fingerprint(sources: Iterable[Path], options: ImportOptions) -> str:
@@ -107,10 +110,13 @@ def import_messages(
     options: ImportOptions,
     mark: str,
     *,
+    rights: GivenRights = _PRIVATE,
+    source: StoreRights | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Imported:
     """Build a new store from messages, or resume building it; `mark` is the import's `fingerprint`.
 
+    `source`: rights of the store from which the messages come, if there is one; `rights`: others for the new store.
     Errors: OutputExists; BadRow and MessageRefused with file and line (the unfinished store is removed, because with
     corrected rows or options it is another import); Refused if another import is unfinished; NoSpace, StoreIsLive.
     """
@@ -144,6 +150,7 @@ def import_messages(
     store.close()
     queues = _started(store)
     add_topics(building, queues, options.store.dispatch.batch_topics)
+    note = give_rights(building, output, source, rights)
     try:
         building.rename(output)
     except OSError as error:
@@ -153,7 +160,7 @@ def import_messages(
         ) from error
     state.unlink(missing_ok=True)
     sync_directory(output.absolute().parent)
-    return Imported(total, done, _ends(store, queues))
+    return Imported(total, done, _ends(store, queues), note)
 
 
 @dataclass(frozen=True, slots=True)

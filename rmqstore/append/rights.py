@@ -5,13 +5,17 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from rmqstore.errors import UsageError
 from rmqstore.files.disk import explained
+from rmqstore.files.private import DIRECTORY_MODE, FILE_MODE
 from rmqstore.files.store import Store
+from rmqstore.texts import Text
 
 _MODE = 0o775
 """What is taken of a mode: nobody may let all users write to a store."""
@@ -31,6 +35,77 @@ class StoreRights:
     directory: int
     file: int
     own: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRights:
+    """What the user wants for a new store; None: as its source.
+
+    `owner`: numbers of user and group; `mode`: of directories, and without its execute bits of files.
+    """
+
+    owner: tuple[int, int] | None = None
+    mode: int | None = None
+
+    def check(self) -> None:
+        """Errors: UsageError for an owner that this user cannot set."""
+        if self.owner is None or os.geteuid() == 0:
+            return
+        uid, gid = self.owner
+        if uid != os.geteuid() or gid not in (os.getegid(), *os.getgroups()):
+            raise UsageError(
+                Text("--owner: only root can give a store to another user, or to a group that you are not in"),
+                Text("run the command as root, or leave --owner out"),
+            )
+
+    def over(self, source: StoreRights | None) -> StoreRights | None:
+        """Return the rights of a new store: what is given here, and the rest from its source."""
+        if self.owner is None and self.mode is None:
+            return source
+        rights = source or StoreRights(os.geteuid(), os.getegid(), "", "", DIRECTORY_MODE, FILE_MODE)
+        if self.owner is not None:
+            uid, gid = self.owner
+            rights = replace(rights, uid=uid, gid=gid, user="", group="")
+        if self.mode is not None:
+            # what only the owner could read there stays so
+            own = {path: mode & self.mode for path, mode in rights.own.items() if path != "."}
+            rights = replace(rights, directory=self.mode, file=self.mode & 0o666, own=own)
+        return rights
+
+
+def owner_of(text: str) -> tuple[int, int]:
+    """Return the numbers of USER[:GROUP], names or numbers (default: the user's own group). Errors: ValueError."""
+    user, colon, group = text.partition(":")
+    uid, usual = _user(user)
+    if colon and group:
+        return uid, _group(group)
+    if usual is None:
+        raise ValueError(Text("{user} has no group of its own: give USER:GROUP", user=user))
+    return uid, usual
+
+
+def _user(text: str) -> tuple[int, int | None]:
+    with suppress(KeyError):
+        found = pwd.getpwnam(text)
+        return found.pw_uid, found.pw_gid
+    if not _is_number(text):
+        raise ValueError(Text("there is no user {user!r} on this machine", user=text))
+    with suppress(KeyError):
+        return int(text), pwd.getpwuid(int(text)).pw_gid
+    return int(text), None
+
+
+def _group(text: str) -> int:
+    with suppress(KeyError):
+        return grp.getgrnam(text).gr_gid
+    if not _is_number(text):
+        raise ValueError(Text("there is no group {group!r} on this machine", group=text))
+    return int(text)
+
+
+def _is_number(text: str) -> bool:
+    """Whether it can be an id: 2^32-1 means "do not change" to chown(2)."""
+    return text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**32 - 1
 
 
 def rights_of(store: Store) -> StoreRights | None:
@@ -63,12 +138,32 @@ def rights_of(store: Store) -> StoreRights | None:
     return StoreRights(file.owner, file.group, user, group, directory.mode, mode, own)
 
 
-def give_rights(place: Path, rights: StoreRights) -> bool:
-    """Give a new store, which only its user can enter yet, these rights; return whether the owner could be set.
+def give_rights(place: Path, target: Path, source: StoreRights | None, given: GivenRights) -> str | None:
+    """Give a new store its rights; return which user can start a broker on it, if that may not be the right one.
 
-    Names count more than numbers, which are others on another machine. Without the group, its permissions are those of
-    all users. Errors: NotReadable.
+    `place`: where only its user can enter it, before it is renamed to `target`; `source`: rights of what it was made
+    from. Names count more than numbers, which are others on another machine. Without the group, its permissions are
+    those of all users. Errors: NotReadable.
     """
+    rights = given.over(source)
+    done = rights is None or _give(place, rights)
+    where = shlex.quote(str(target))
+    if source is None and given.owner is None and os.geteuid() == 0:
+        return Text("only root can start a broker on it; to give it to another user: chown -R USER: {path}", path=where)
+    if rights is None or done:
+        return None
+    user = rights.user or str(rights.uid)
+    owner = f"{user}:{rights.group or rights.gid}"
+    return Text(
+        "the store is yours, and you can start a broker on it; as root, to give it to {user}: chown -R {owner} {path}",
+        user=user,
+        owner=shlex.quote(owner),
+        path=where,
+    )
+
+
+def _give(place: Path, rights: StoreRights) -> bool:
+    """Set owner and modes; return whether the owner could be set."""
     uid, gid = rights.uid, rights.gid
     with suppress(KeyError):
         uid = pwd.getpwnam(rights.user).pw_uid

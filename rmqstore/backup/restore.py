@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.append.disk import make_directories, remove_tree, take_file, write_new_file
-from rmqstore.append.rights import give_rights
+from rmqstore.append.rights import GivenRights, give_rights
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of, order_of
@@ -63,6 +63,7 @@ _AFTER_CUT = frozenset(
 )
 """Problems of parts that refer to messages after the cut."""
 _BLOCK = 4 << 20
+_AS_SOURCE = GivenRights()
 _IDENTITY = "brokerIdentity"
 _EPOCHS = "epochFileCheckpoint"
 
@@ -72,8 +73,8 @@ class RestoreOptions:
     """What to restore: the log before a store time (ms), or up to a global offset; None: all of the snapshot.
 
     `role`: what the broker will be; "" for what it was. `self_id`: its dLegerSelfId, "" for what it was. `broker`:
-    version for the forecast, "" for the newest. `removed` is told what an earlier run left. `take`:
-    the repository is a temporary one, whose complete log files may be moved.
+    version for the forecast, "" for the newest. `rights`: other than those of the snapshot. `removed` is told what an
+    earlier run left. `take`:     the repository is a temporary one, whose complete log files may be moved.
     """
 
     until: int | None = None
@@ -83,6 +84,7 @@ class RestoreOptions:
     broker: str = ""
     take: bool = False
     jobs: int | None = None
+    rights: GivenRights = _AS_SOURCE
     copied: Progress | None = None
     removed: Removed | None = None
 
@@ -150,11 +152,9 @@ def restore(folder: StoreFolder, manifest: Manifest, target: Path, options: Rest
         work.copy_others()
         work.derive()
         done = work.result()
-        rights = manifest.layout.rights
-        if rights is not None and not give_rights(place, rights):
-            done.notes.append(
-                Text("the store is yours: only root can give it to {user}", user=rights.user or str(rights.uid))
-            )
+        note = give_rights(place, target, manifest.layout.rights, options.rights)
+        if note is not None:
+            done.notes.append(note)
         return done
 
 
@@ -445,7 +445,9 @@ class SeedOptions:
     max_rate: int = 0
     broker: str = ""
     jobs: int | None = None
+    rights: GivenRights = _AS_SOURCE
     progress: Callable[[int], None] | None = None
+    removed: Removed | None = None
 
 
 def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
@@ -459,10 +461,18 @@ def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
             Text("give its dLegerSelfId with --id, such as n2"),
         )
     how = RestoreOptions(
-        role=options.role, self_id=options.self_id, broker=options.broker, jobs=options.jobs, take=True
+        role=options.role,
+        self_id=options.self_id,
+        broker=options.broker,
+        jobs=options.jobs,
+        rights=options.rights,
+        take=True,
+        removed=options.removed,
     )
     _check_role(str(store.path), how, dledger=store.dledger is not None, epochs=_EPOCHS in store.top)
     home = target.absolute().with_name(f".{target.name}.seeding")
+    if home.is_dir() and options.removed is not None:
+        options.removed(home)
     remove_tree(home)
     try:
         folder = Repository.open_or_create(LocalStorage(home)).of(_NAME)

@@ -21,6 +21,7 @@ from rmqstore.cli.shared.options import (
     gathered,
     json_option,
     read_config,
+    rights_options,
     root_option,
     topic_map,
 )
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rmqstore.append.exchange import TableChunk
     from rmqstore.append.importing import Imported, ImportOptions
     from rmqstore.append.message_store import StoreOptions
+    from rmqstore.append.rights import GivenRights
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.repair.importing import IntoStore
     from rmqstore.repair.journal.journal import Applied
@@ -50,6 +52,7 @@ class ImportFlags:
     batch_topics: tuple[str, ...]
     no_tag_index: bool
     roots: tuple[Path, ...]
+    rights: GivenRights
 
     def options(self, config: BrokerConfig, batch_topics: frozenset[str]) -> ImportOptions:
         """Return the options of the import; `batch_topics`: BatchCQ topics of the sources."""
@@ -110,6 +113,7 @@ class ImportFlags:
     help="Topic with queue.type=BatchCQ (may be repeated).",
 )
 @click.option("--no-tag-index", is_flag=True, help="Do not index TAGS, like brokers before 5.4.0.")
+@rights_options
 @root_option
 @json_option
 @click.option("--dry-run", is_flag=True, help="Read and check every row; write nothing.")
@@ -127,8 +131,9 @@ def import_(
 
     The store is built in .NAME.importing beside DIR and renamed at the end. After an interruption or a full disk, run
     the same command again to continue. Queue offsets are kept, which requires queues without gaps: use --renumber for a
-    selection of messages, or for a damaged store. An invalid row ends the import: the error names file and line, and
-    nothing is left behind. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
+    selection of messages, or for a damaged store. Owner and modes are those of another store, and private for files,
+    unless --owner and --mode say otherwise. An invalid row ends the import: the error names file and line, and nothing
+    is left behind. Damaged parts of a source store are skipped and named on stderr; the exit code is then 1.
 
     With --into, the messages are appended to an existing store. All of them and the free space are checked first: if
     one is invalid, the store does not change. Their queue offsets must continue its queues, or --renumber assigns new
@@ -136,6 +141,7 @@ def import_(
     undo` restores the store, before and after the end.
     """
     from rmqstore.append.importing import Imported, fingerprint, import_messages, prepared
+    from rmqstore.append.rights import GivenRights, rights_of
     from rmqstore.cli.shared.apply_command import after_apply
     from rmqstore.cli.shared.messages import tell_damage
     from rmqstore.files.config import batch_topics as topics_of_batches
@@ -151,6 +157,11 @@ def import_(
         raise UsageError(
             Text("give either --output or --into"), Text("--output DIR makes a new store, --into STORE appends to one")
         )
+    if into is not None and how.rights != GivenRights():
+        raise UsageError(
+            Text("--owner and --mode are for a new store"), Text("the files of a store have those of their neighbours")
+        )
+    how.rights.check()
     place = target or into
     assert place is not None
     for source in files:
@@ -175,8 +186,18 @@ def import_(
         _say(out, place, Imported(count, 0, {}), applied=False)
         return tell_damage(out, damage)
     with _naming_unfinished(place), out.progress("import", unit=Text(" messages")) as progress:
-        done = import_messages(chunks, place, options, fingerprint(files, options), progress=progress)
+        done = import_messages(
+            chunks,
+            place,
+            options,
+            fingerprint(files, options),
+            rights=how.rights,
+            source=rights_of(stores[0]) if stores else None,
+            progress=progress,
+        )
     _say(out, place, done)
+    if done.note is not None:
+        out.note(Text("note: {note}", note=done.note))
     return tell_damage(out, damage)
 
 

@@ -30,12 +30,14 @@ from rmqstore.cli.shared.options import (
     command,
     gathered,
     json_option,
+    rights_options,
 )
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
+    from rmqstore.append.rights import GivenRights
     from rmqstore.checks.problems.report import Report
     from rmqstore.documents.outcome import Outcome
     from rmqstore.documents.plan import Plan
@@ -288,6 +290,7 @@ class MigrationOptions:
     target: Path
     id_map: Path | None
     dry_run: bool
+    rights: GivenRights
 
     @property
     def ids(self) -> Path:
@@ -325,6 +328,7 @@ class MigrationOptions:
     "--id-map", type=PATH, metavar="FILE", help="CSV file with old and new message ids (default: DIR.message-ids.csv)."
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be done; write nothing.")
+@rights_options
 @json_option
 @gathered("group", Group)
 @gathered("made", MigrationOptions)
@@ -341,7 +345,8 @@ def migrate_to_commitlog(
 
     Every DLedger entry becomes a plain record with a new physical offset; the legacy part is copied unchanged. Queue
     offsets and consumer progress do not change. Message ids that contain an offset do: a CSV file maps old to new ids.
-    Consume queues, index and checkpoint are rebuilt, configuration is copied. --dry-run writes nothing.
+    Consume queues, index and checkpoint are rebuilt, configuration is copied. Owner and modes are those of STORE,
+    unless --owner and --mode say otherwise. --dry-run writes nothing.
 
     DLedger saves only every 3 seconds which entry was committed last. In a group of one node, all entries are
     committed. In a larger group, entries after that one need the stores of the other nodes (--replica) or your decision
@@ -351,14 +356,15 @@ def migrate_to_commitlog(
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.migrate_to_commitlog import BuildOptions, plan_migration_to_commitlog
     from rmqstore.repair.migrate_to_commitlog import migrate_to_commitlog as run
-    from rmqstore.repair.migrate_to_commitlog import plan_migration_to_commitlog
 
     if self_id is not None:
         config = Config({**config.given, "dLegerSelfId": self_id}, config.source)
     opened = open_store(store, config)
     refuse_in_use(opened.root, opened.places, stopped=True)  # processes that cannot be seen do not matter: no writes
     target, ids = made.target, made.ids
+    made.rights.check()
     _free_places(opened, target, ids)
     choice = _choice(opened, group, work.jobs)
     with out.progress("verify", opened.log_bytes) as progress:
@@ -371,7 +377,8 @@ def migrate_to_commitlog(
         out.answer(document, [*_commitlog_plan_lines(migration), "", Text("Nothing was written (--dry-run).")])
         return 0
     with out.progress("migrate", opened.log_bytes) as progress:
-        built = run(opened, verified, migration, target, ids, progress.add)
+        how = BuildOptions(made.rights, out.note_removed, progress.add)
+        built = run(opened, verified, migration, target, ids, how)
     written = {"written": True, "id_map": str(ids), **_built(migration, built)}
     out.answer(document | written, _commitlog_done_lines(migration, built, target, ids))
     return 0

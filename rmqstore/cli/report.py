@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many
-from rmqstore.cli.shared.options import FILE, FOLDER, WorkOptions, broker_option, command
+from rmqstore.cli.printing.quantities import PAGE_MODE, many
+from rmqstore.cli.shared.options import FILE, FOLDER, WorkOptions, broker_option, command, gathered
 from rmqstore.errors import CouldNotCheck, OutputExists, UsageError
 from rmqstore.texts import Text
 
@@ -18,6 +19,15 @@ if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.views.reports import StoreReport
+
+
+@dataclass(frozen=True, slots=True)
+class PageFiles:
+    """What is written beside the page of the store, and who may read the page."""
+
+    incident: Path | None
+    list_path: Path | None
+    mode: int | None
 
 
 @command(
@@ -46,10 +56,12 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="With --incident: write the messages as CSV, too; a ' is before texts that a spreadsheet would run.",
 )
+@click.option(
+    "--mode", type=PAGE_MODE, help="Octal mode of the page, such as 644 (default: 600, only you can read it)."
+)
 @broker_option
-def report(
-    out: Output, store: Path, config: BrokerConfig, work: WorkOptions, incident: Path | None, list_path: Path | None
-) -> int:
+@gathered("files", PageFiles)
+def report(out: Output, store: Path, config: BrokerConfig, work: WorkOptions, files: PageFiles) -> int:
     """Verify a store and write the result as one HTML page.
 
     Contents: the verdict, what the next start of each range of broker versions would do, the problems with the commands
@@ -65,6 +77,8 @@ def report(
     from rmqstore.views.reports import store_report
 
     assert out.path is not None
+    out.mode = files.mode
+    incident, list_path = files.incident, files.list_path
     if list_path is not None and incident is None:
         raise UsageError(
             Text("--csv needs --incident"), Text("`rmqstore lost STORE --format csv` lists what is lost today")

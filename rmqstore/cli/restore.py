@@ -13,13 +13,13 @@ import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import OFFSET, TIME, many, parse_time, time_text
-from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered
+from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered, rights_options
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import REPOSITORY, real_path
 from rmqstore.texts import Placed, Text
 
 if TYPE_CHECKING:
-    from rmqstore.backup.restore import RestoredStore, RestoreOptions
+    from rmqstore.backup.restore import RestoredStore, RestoreOptions, SeedOptions
     from rmqstore.files.broker_config import BrokerConfig
 
 
@@ -49,6 +49,7 @@ _SHOWN_GROUPS = 5
 @broker_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored; write nothing.")
+@rights_options
 @gathered("options", "rmqstore.backup.restore:RestoreOptions")
 def restore(out: Output, snapshot: str, target: Path, options: RestoreOptions, dry_run: bool) -> int:
     """Build a complete store from a snapshot: as a whole, before a time, or up to an offset.
@@ -56,11 +57,11 @@ def restore(out: Output, snapshot: str, target: Path, options: RestoreOptions, d
     DIR must not exist. The log is cut at the end of a message. Consume queues, index and checkpoint are rebuilt;
     offsets of consumers, delay levels and timers after the end of the log are reduced to it. brokerIdentity is left
     out, so that a controller gives the broker a new id. The store is built beside DIR and verified before it is
-    renamed.
+    renamed. Its owner and modes are those of the store in the snapshot, unless --owner and --mode say otherwise.
 
     SNAPSHOT is a name, or a time: then it is the last snapshot before. Without it, --until takes the first snapshot
     after that time, and otherwise the newest counts. Exit code 0: restored; 1: restored, and the log is damaged as it
-    was in the snapshot.
+    was in the snapshot, or a link that led out of the store was left out.
     """
     from rmqstore.backup.repository import Address, find_snapshot, folder_of
     from rmqstore.backup.restore import choose_snapshot, find_cut
@@ -68,6 +69,7 @@ def restore(out: Output, snapshot: str, target: Path, options: RestoreOptions, d
     from rmqstore.backup.snapshot_files import SnapshotFiles
 
     check_target(target)
+    options.rights.check()
     address = Address.parse(snapshot)
     folder = folder_of(address)
     if address.snapshot:
@@ -170,29 +172,30 @@ def _result_lines(done: RestoredStore, target: Path, what: str, replica: str = "
     "--role", type=click.Choice(["slave", "controller", "dledger"]), required=True, help="What the new broker will be."
 )
 @click.option("--id", "self_id", metavar="ID", help="With --role dledger: dLegerSelfId of the new broker, such as n2.")
+@rights_options
 @broker_option
-def seed(
-    out: Output, store: Path, config: BrokerConfig, target: Path, role: str, self_id: str | None, work: WorkOptions
-) -> int:
+@gathered("options", "rmqstore.backup.restore:SeedOptions")
+def seed(out: Output, store: Path, config: BrokerConfig, target: Path, options: SeedOptions, work: WorkOptions) -> int:
     """Make a new replica from a live master, so that it need not get the whole log from it.
 
     STORE is only read. DIR must not exist; it gets the log up to now, with consume queues, index, checkpoint and
     configuration, and without brokerIdentity. A broker that starts on it as a slave, or in the same controller or
     DLedger group, goes on from there. As `rmqstore backup` and `rmqstore restore` in one step: the log is verified
-    while it is copied, and the new store before it gets its name. Exit code 0: done; 1: done, and the log is damaged as
-    it is in STORE.
+    while it is copied, and the new store before it gets its name. Its owner and modes are those of STORE, unless
+    --owner and --mode say otherwise. Exit code 0: done; 1: done, and the log is damaged as it is in STORE, or a link
+    that leads out of STORE was left out.
     """
-    from rmqstore.backup.restore import SeedOptions
     from rmqstore.backup.restore import seed as run
     from rmqstore.files.store import open_store
 
     refuse_inside(target, store)
     check_target(target)
+    options.rights.check()
     opened = open_store(store, config)
+    limits: dict[str, Any] = {"max_rate": work.max_rate, "broker": work.broker or "", "jobs": work.jobs}
     with out.progress("seed", opened.log_bytes) as progress:
-        options = SeedOptions(role, self_id or "", work.max_rate, work.broker or "", work.jobs, progress.add)
-        done = run(opened, target, options)
-    document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": role}
+        done = run(opened, target, replace(options, progress=progress.add, removed=out.note_removed, **limits))
+    document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": options.role}
     what = Text("Seeded {target} from {store}", target=target, store=store)
     out.answer(document | _result(done), _result_lines(done, target, what))
     return done.exit_code

@@ -15,7 +15,7 @@ import click
 
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.output import Output, Styled, json_bytes, refuse_inside
-from rmqstore.cli.printing.quantities import DURATION
+from rmqstore.cli.printing.quantities import DURATION, PAGE_MODE
 from rmqstore.cli.shared.codes import refuse_unknown_codes
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
@@ -56,6 +56,7 @@ class OutputFiles:
 
     findings_out: Path | None
     html: Path | None
+    mode: int | None
     metrics: Path | None
 
 
@@ -93,6 +94,7 @@ class OutputFiles:
 )
 @click.option("--findings-out", type=FILE, metavar="FILE", help="Write all findings to FILE as NDJSON.")
 @click.option("--html", type=FILE, metavar="FILE", help="Also write the HTML page of `rmqstore report`.")
+@click.option("--mode", type=PAGE_MODE, help="Octal mode of the page of --html, such as 644 (default: 600).")
 @metrics_option
 @broker_option
 @click.argument("others", nargs=-1, type=SOURCE, metavar="[STORE]...")
@@ -114,6 +116,8 @@ def verify(
     otherwise. Several stores: one line each, worst first, and the exit code of the worst; with --json one object per
     line. Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """
+    if files.mode is not None and files.html is None:
+        raise UsageError(Text("--mode needs --html"), Text("other outputs are private"))
     if checks.others:
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
@@ -144,7 +148,7 @@ def verify(
         look, verified = examine_named(opened, options)
         report = verified.report
         if files.html is not None:
-            write_page(Output(path=files.html, quiet=out.quiet), report_of(look, verified, options))
+            write_page(Output(path=files.html, quiet=out.quiet, mode=files.mode), report_of(look, verified, options))
     _remember(opened, report)
     measured.write(of_report(report), report.exit_code)
     if out.as_json:

@@ -23,6 +23,7 @@ from rmqstore.append.readdress import (
     fix_timercheck,
     relay_timer_log,
 )
+from rmqstore.append.rights import GivenRights, give_rights, rights_of
 from rmqstore.brokers.dledger import written_by_newer
 from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.checks.beside.index import indexes_tags
@@ -37,7 +38,7 @@ from rmqstore.files.disk import existing
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.private import building
+from rmqstore.files.private import Removed, building
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
@@ -365,6 +366,15 @@ def _notes(store: Store, verified: Verified) -> list[str]:
 Progress = Callable[[int], None]
 
 
+@dataclass(frozen=True, slots=True)
+class BuildOptions:
+    """How to build: with owner and modes of the source, or `rights`; `removed` is told what an interrupted run left."""
+
+    rights: GivenRights = field(default_factory=GivenRights)
+    removed: Removed | None = None
+    progress: Progress | None = None
+
+
 @dataclass(slots=True)
 class Built:
     """What was built: converted messages, log end (`wrote`), commitlog files, copied files, dangling references."""
@@ -383,22 +393,24 @@ def migrate_to_commitlog(
     migration: CommitLogMigration,
     output: Path,
     id_map: Path | None = None,
-    progress: Progress | None = None,
+    options: BuildOptions | None = None,
 ) -> Built:
     """Build the plain store at `output`, which appears once it is complete.
+
 
     Errors: OutputExists, NoSpace, NotReadable; PlanStale if the source has changed since it was verified.
     """
     log = verified.dledger
     assert log is not None
     assert migration.ready
+    how = options or BuildOptions()
     built = Built(notes=list(migration.notes))
     ids = IdMap(id_map) if id_map is not None else None
     try:
-        with building(output) as place:
+        with building(output, how.removed) as place:
             relay = Readdressing(place, _options(store, verified, migration), ids)
             try:
-                _relay(relay, verified, migration, progress)
+                _relay(relay, verified, migration, how.progress)
                 built.wrote = relay.position
                 relay.finish()
             except BaseException:
@@ -409,6 +421,8 @@ def migrate_to_commitlog(
             built.copied = _copy_rest(store, place, relay, migration, built)
             if ids is not None:
                 ids.finish()
+            note = give_rights(place, output, rights_of(store), how.rights)
+            built.notes += [note] if note is not None else []
     finally:
         if ids is not None:
             ids.discard()
