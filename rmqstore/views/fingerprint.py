@@ -82,7 +82,7 @@ def fingerprint(
     table = QueueTable()
     log = LogRows(store, table, jobs=jobs, max_rate=max_rate)
     out = StoreFingerprint(side_of(log), step or _step(log.wrote - log.min_offset))
-    ranges = _Ranges(out.step)
+    ranges = _RangeHashes(out.step)
     sums: dict[int, QueueSum] = {}
     for rows in log.rows():
         if until is not None:
@@ -105,7 +105,7 @@ def _step(length: int) -> int:
     return step
 
 
-class _Ranges:
+class _RangeHashes:
     """Hashes rows, which are in address order, range by range."""
 
     def __init__(self, step: int) -> None:
