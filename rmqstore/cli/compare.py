@@ -189,9 +189,16 @@ def _lines(answer: Comparison) -> Iterator[str]:
     if answer.moved:
         yield ""
         yield Text("At different offsets on the two sides: {messages}", messages=many(answer.moved, "message"))
-    if answer.heal_commands:
+    if answer.heal_commands or answer.seed_commands:
         yield ""
         yield from (Text("Next: {words}", words=words) for words in answer.heal_commands)
+        yield from _seed_lines(answer.seed_commands)
+
+
+def _seed_lines(commands: list[str]) -> Iterator[str]:
+    """Yield how to end a divergence. `commands`: from STORE, from OTHER; or none."""
+    for words, side in zip(commands, ("STORE", "OTHER"), strict=False):
+        yield Text("Next, if {side} is right, make the other again from it: {command}", side=side, command=words)
 
 
 _STATES = {
@@ -254,6 +261,9 @@ def _against_lines(found: Against) -> Iterator[str]:
         yield Text("First difference: between {start:,} and {stop:,}", start=found.differs[0], stop=found.differs[1])
         if found.relation == "undecided":
             yield Text("  The other log is longer. For an exact answer, compare there, with a fingerprint of STORE.")
+    if found.relation == "diverged":
+        yield ""
+        yield from _seed_lines([found.store.seed_command, found.other.seed_command])
     if found.queues:
         more = " …" if len(found.queues) > _LISTED else ""
         yield Text("Queues that differ: {queues}{more}", queues=joined(found.queues[:_LISTED]), more=more)

@@ -117,6 +117,8 @@ _LOGS = {
 }
 
 MESSAGE_ROWS = "rocksdbstore"
+EPOCHS, IDENTITY = "epochFileCheckpoint", "brokerIdentity"
+CONTROLLER_FILES = frozenset({EPOCHS, f"{EPOCHS}.bak", IDENTITY, f"{IDENTITY}-temp"})
 _ROW_FILES = (".sst", ".ldb", ".blob", ".log")
 
 
@@ -336,6 +338,11 @@ class Store(StoreQueues):
         if self.dledger is not None and (self.dledger.data.files or self.commitlog is None):
             return StoreKind.MIXED if self.commitlog is not None and self.commitlog.files else StoreKind.DLEDGER
         return StoreKind.PLAIN
+
+    @property
+    def controller_files(self) -> list[str]:
+        """Names of the files that only a broker in controller mode writes: its epochs and its identity."""
+        return sorted(CONTROLLER_FILES & self.top.keys())
 
     @cached_property
     def rocksdb_config(self) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rmqstore.brokers.replicas import SLAVE, replica_role, seed_command
 from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.errors import NotAStore
@@ -67,6 +68,12 @@ class Side:
     damaged: int
     dledger: dict[str, int] | None = None
     unreadable: bool = False
+    replica_role: str = SLAVE
+
+    @property
+    def seed_command(self) -> str:
+        """The command that makes a replica of this store."""
+        return seed_command(self.path, self.replica_role)
 
 
 State = Literal["message", "damaged", "missing-file", "zeros", "blank", "other-record", "ended"]
@@ -185,6 +192,16 @@ class Comparison:
         return out
 
     @property
+    def seed_commands(self) -> list[str]:
+        """Commands that make one side again from the other, if both have messages of their own; none otherwise."""
+        first = self.divergence
+        states = () if first is None else (first.store_state, first.other_state)
+        forked = self.changed.messages or (self.only_store.messages and self.only_other.messages)
+        if not self.equal_messages or not forked or "ended" in states:
+            return []
+        return [self.store.seed_command, self.other.seed_command]
+
+    @property
     def _parts(self) -> tuple[Messages, ...]:
         return self.changed, self.damaged_in_store, self.damaged_in_other, self.only_store, self.only_other
 
@@ -208,6 +225,7 @@ class Comparison:
             "only_in_other": self.only_other.to_json(),
             "moved": self.moved,
             "heal": self.heal_commands,
+            "seed": self.seed_commands,
         }
 
     @property
@@ -611,6 +629,7 @@ def side_of(log: LogRows) -> Side:
         log.damaged,
         entries,
         any(result.unreadable for result in log.results),
+        replica_role(log.store),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.brokers.replicas import ROLES
 from rmqstore.errors import UsageError
 from rmqstore.files.files import read_given
 from rmqstore.files.store import Store
@@ -175,7 +176,7 @@ def _from_json(document: Any) -> StoreFingerprint:
     numbers.append(document["step"])
     if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers) or document["step"] < _MIN_STEP:
         raise ValueError("numbers")
-    if not isinstance(side.path, str) or not isinstance(side.kind, str):
+    if not isinstance(side.path, str) or not isinstance(side.kind, str) or side.replica_role not in ROLES:
         raise ValueError("side")
     if side.dledger is not None and not all(type(side.dledger[k]) is int for k in DLEDGER_NUMBERS):
         raise ValueError("dledger")

@@ -80,6 +80,22 @@ def _parts(answer: Mapping[str, object]) -> dict[str, int]:
     return {name: n for name, n in counts.items() if n} | ({"moved": answer["moved"]} if answer["moved"] else {})
 
 
+def test_two_histories_are_ended_by_making_one_store_again(tmp_path: Path) -> None:
+    """One record of the slave differs far before its end: recover would refuse to extend it."""
+    store, master = copy_store(SLAVE, tmp_path), unpack(MASTER)
+    record = all_records(store)[200]
+    flip(store / "commitlog" / f"{record.address // 65536 * 65536:020}", record.address % 65536 + 48)
+    answer = _compare(store, master, 1)
+    seeds = [f"rmqstore seed {path} DIR --role slave" for path in (store, master)]
+    assert (answer["heal"], answer["seed"]) == ([], seeds)
+    shown = run("compare", str(store), str(master)).stdout.splitlines()
+    assert [line.rpartition(": ")[2] for line in shown if line.startswith("Next, if ")] == seeds
+    made = _fingerprint(master, tmp_path / "master.fingerprint")
+    shown = run("compare", str(store), "--against", str(made)).stdout.splitlines()
+    assert [line.rpartition(": ")[2] for line in shown if line.startswith("Next, if ")] == seeds
+    assert _compare(unpack(SLAVE), master, 1)["seed"] == []
+
+
 def test_changed_byte_is_different_content_at_the_same_offset(tmp_path: Path) -> None:
     store = copy_store(MASTER, tmp_path)
     record = all_records(store)[200]

@@ -123,13 +123,13 @@ def _describe_damaged(rows: list[Mapping[str, Json]]) -> Iterator[str]:
         yield (
             Placed("  {place}{keys}", place=place, keys=keys)
             if time is None
-            else Text("  {place}, stored {time}{keys}", place=place, time=_time(time), keys=keys)
+            else Text("  {place}, stored {time}{keys}", place=place, time=store_time(time), keys=keys)
         )
     if len(rows) > _LISTED:
         yield Text("  … and {messages}", messages=many(len(rows) - _LISTED, "more message"))
 
 
-def _time(value: Json) -> str:
+def store_time(value: Json) -> str:
     """Format a store time (ms) in UTC."""
     if not isinstance(value, int) or not 0 <= value < _YEAR_10000:
         return str(value)

@@ -14,20 +14,24 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from rmqstore.brokers.replicas import replica_role, seed_command
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import Verified, examine
 from rmqstore.documents.content import Json
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, RmqStoreError, StoreIsLive
+from rmqstore.files.mapped_file_queue import MappedFileQueue, message_at
 from rmqstore.files.store import Store
+from rmqstore.formats.properties import UNIQ_KEY, parse_properties
 from rmqstore.repair.plan.plan_builder import PlanBuilder, first_notes
+from rmqstore.repair.plan.plan_text import store_time
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.planned import FirstParts, examine_again
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.repair.repaired_log import Span, joined, meets
 from rmqstore.repair.replica.healed_store import HealedStore, build, merged, messages_in
-from rmqstore.repair.replica.proof import LostEnd, Proof, common_epoch_end, compare_lost_end, prove, proved_until
+from rmqstore.repair.replica.proof import LostEnd, Proof, common_epoch_end, compare_lost_end, fork, prove, proved_until
 from rmqstore.repair.replica.replica import Replica, ReplicaLog, filler_spans, refuse_same
 from rmqstore.repair.replica.sources import OUTVOTED, HealOptions, Place, Sources, find_places, find_sources, judge
 from rmqstore.repair.store_guard import refuse_overlap, refuse_whole
@@ -161,11 +165,38 @@ class Healing:
             return not meets(span, apart)
 
         found = {r.name: self._by_epochs(prove(log, r, places, wanted), r) for r in replicas}
+        if self.heal_options.extend:
+            forks = {r.name: fork(log, r, wanted) for r in replicas}
+            found = {name: _forked(proof, forks[name]) for name, proof in found.items()}
+            self._refuse_forked(log, replicas, found)
         for name, proof in found.items():
             self.proofs[log.queue.name, name] = proof
             if proof.diverges_at is not None:
                 self._note_divergence(log, name, proof)
         return found
+
+    def _refuse_forked(self, log: LogResult, replicas: Sequence[ReplicaLog], proofs: Mapping[str, Proof]) -> None:
+        """Errors: Refused if the log may not be extended, because it and all replicas have different histories."""
+        forks = [(proof.diverges_at, r) for r in replicas if (proof := proofs[r.name]).diverges_at is not None]
+        if not forks or len(forks) < len(replicas):
+            return
+        at, replica = max(forks, key=lambda one: one[0])
+        raise Refused(
+            Text(
+                "{name} diverges from this store at offset {at:,} of the {queue}, so nothing of it is appended: this "
+                "store has {ours} there, and {name} {theirs}",
+                name=replica.name,
+                at=at,
+                queue=log.queue.name,
+                ours=_record_words(log.queue, log.body_offset, at),
+                theirs=_record_words(replica.queue, log.body_offset, at),
+            ),
+            Text(
+                "decide which one is right, and make the other again from it: `{theirs}` or `{ours}`",
+                theirs=seed_command(replica.name, replica_role(replica.store)),
+                ours=seed_command(str(self.store.path), replica_role(self.store)),
+            ),
+        )
 
     def _note_divergence(self, log: LogResult, name: str, proof: Proof) -> None:
         self.notes.append(
@@ -296,6 +327,30 @@ class Healing:
                 replicas=self.replicas[0].name,
             )
         return text
+
+
+def _forked(proof: Proof, at: int | None) -> Proof:
+    """Return a proof with a divergence that the comparison of all records has found."""
+    if at is None or (proof.diverges_at is not None and proof.diverges_at <= at):
+        return proof
+    return replace(proof, equal_until=min(proof.equal_until, at), diverges_at=at)
+
+
+def _record_words(queue: MappedFileQueue, body_offset: int, at: int) -> str:
+    """Return in words what a log has at an offset where the other one has a record."""
+    message = message_at(queue, at + body_offset)
+    if message is None or message.physical_offset != at + body_offset:
+        return Text("no record that starts")
+    known = parse_properties(message.properties)
+    return Text(
+        "{topic}/{id} offset {queue_offset:,} ({key}, CRC of the body {crc:08x}, stored {time})",
+        topic=message.topic_text,
+        id=message.queue_id,
+        queue_offset=message.queue_offset,
+        key=known.get(UNIQ_KEY) or Text("without a message ID"),
+        crc=message.body_crc,
+        time=store_time(message.store_timestamp),
+    )
 
 
 def _facts(healed: HealedStore, sources: Sources, work: Healing) -> dict[str, Json]:

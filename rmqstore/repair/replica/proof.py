@@ -37,13 +37,13 @@ from itertools import islice
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.store import Store
+from rmqstore.files.store import EPOCHS, Store
 from rmqstore.formats import dledger, index, properties
 from rmqstore.formats.controller import EpochEntry, parse_epoch_file
 from rmqstore.formats.message import Message
 from rmqstore.repair.repaired_log import Span, first_after, last_before, overlapping, records_between, within
 from rmqstore.repair.replica.replica import ReplicaLog
-from rmqstore.repair.replica.sources import Place
+from rmqstore.repair.replica.sources import Place, differing_records
 from rmqstore.repair.salvage.evidence import Evidence, Expected
 from rmqstore.repair.salvage.loss import entries_after
 from rmqstore.scan.tiling import Kind
@@ -114,6 +114,24 @@ def prove(log: LogResult, replica: ReplicaLog, places: Sequence[Place], wanted: 
         if state is _Agreement.EQUAL:
             until = span[1]
     return Proof(len(equal), until, after)
+
+
+def fork(log: LogResult, replica: ReplicaLog, wanted: Callable[[Span], bool]) -> int | None:
+    """Return the start of the first good record of a log that is another good one in a replica; None without one.
+
+    All records are compared. Fillers of earlier repairs and records that a witness contradicts prove nothing.
+    """
+    for start, stop in differing_records(log, [replica]):
+        if start >= log.wrote:
+            return None
+        if (
+            wanted((start, stop))
+            and log.queue.pread(stop - start, start) != replica.bytes_at(start, stop)
+            and replica.has_sound(start, start + 1)
+            and not replica.doubtful((start, stop))
+        ):
+            return start
+    return None
 
 
 def _refuse_other_sizes(log: LogResult, replica: ReplicaLog) -> None:
@@ -202,7 +220,6 @@ def _samples(log: LogResult) -> Iterator[Span]:
     yield from last_before(log, log.wrote)
 
 
-_EPOCHS = "epochFileCheckpoint"
 _MOST = 1 << 20  # bytes of an epoch file
 _KEY = 16  # bytes; a shorter key may be one that a producer chose, which is not unique
 
@@ -286,9 +303,9 @@ def common_epoch_end(store: Store, replica: ReplicaLog) -> int:
 
 def _epochs(store: Store) -> tuple[EpochEntry, ...]:
     """Return the entries of the epoch file; none if it is damaged or missing."""
-    if _EPOCHS not in store.top:
+    if EPOCHS not in store.top:
         return ()
-    found = parse_epoch_file(store.files.read_at(store.top[_EPOCHS].path, _MOST, 0))
+    found = parse_epoch_file(store.files.read_at(store.top[EPOCHS].path, _MOST, 0))
     return () if found.faults else found.entries
 
 

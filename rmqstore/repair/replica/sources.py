@@ -120,14 +120,21 @@ def _outvoted(log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]
     """Yield records that differ from the same good record of at least two, and of all, replicas that have one."""
     if len(replicas) < 2:
         return
+    for start, stop in differing_records(log, replicas):
+        theirs = _theirs(replicas, (start, stop))
+        if len(theirs) > 1 and len(set(theirs)) == 1 and log.queue.pread(stop - start, start) != theirs[0]:
+            yield Place(log, start, stop, OUTVOTED)
+
+
+def differing_records(log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Span]:
+    """Yield the good records of a log that lie in a block of bytes which is not the same in all replicas."""
     for run in log.tiling:
         if run.kind is not Kind.RECORDS:
             continue
         differing = list(_differing(log, replicas, run))
-        for start, stop in records_between(log, run.start, run.stop - 1) if differing else ():
-            theirs = _theirs(replicas, (start, stop)) if meets((start, stop), differing) else []
-            if len(theirs) > 1 and len(set(theirs)) == 1 and log.queue.pread(stop - start, start) != theirs[0]:
-                yield Place(log, start, stop, OUTVOTED)
+        for span in records_between(log, run.start, run.stop - 1) if differing else ():
+            if meets(span, differing):
+                yield span
 
 
 def _theirs(replicas: Sequence[ReplicaLog], span: Span) -> list[bytes]:

@@ -61,6 +61,33 @@ def test_a_diverged_replica_does_not_extend_a_log(tmp_path: Path) -> None:
     assert snapshot(store) == before
 
 
+def test_a_fork_of_one_record_far_before_the_end_is_not_extended(tmp_path: Path) -> None:
+    """The records around it, the last ones, and the first ones of each file are equal in both logs."""
+    store = copy_store("5.4.0-slave", tmp_path, rename="store")
+    master = unpack("5.4.0-master")
+    row = rows(store)[200]
+    damage.flip(row.path, row.at + _BORN_HOST, 0)
+    before = snapshot(store)
+    with pytest.raises(Refused) as refused:
+        plan_healing(store, [master], extend=True)
+    assert snapshot(store) == before
+    message = row.message
+    place = f"{message.topic.decode()}/{message.queue_id} offset {message.queue_offset:,}"
+    assert str(refused.value).count(place) == 2
+    assert f"diverges from this store at offset {row.offset:,} of the commitlog" in str(refused.value)
+    seeds = [f"`rmqstore seed {path} DIR --role slave`" for path in (master, store)]
+    assert refused.value.advice is not None
+    assert [seed in refused.value.advice for seed in seeds] == [True, True]
+
+
+def test_a_filler_of_the_replica_is_no_fork(tmp_path: Path) -> None:
+    store, master = copy_store("5.4.0-slave", tmp_path), copy_store("5.4.0-master", tmp_path)
+    row = rows(master)[200]
+    damage.garble(row.path, row.at, row.size)
+    run_json("recover", str(master), "--apply", exit_code=0)
+    assert restored(plan_healing(store, [master], extend=True, role="slave"))["messages"] == 151
+
+
 @pytest.mark.parametrize(
     ("other", "reason"),
     [
