@@ -385,7 +385,7 @@ def _answer(
     if forecast.starts:
         exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report) + _forgotten(report)
         exceptions += rights_words(report.findings)
-        config = store.config.changed(dict(options.settings))
+        config = as_configured(store.config.changed(dict(options.settings)), forecast.version)
         contradicting = tuple(misfits(store, config, rules_for(forecast.version)))
         for misfit in contradicting[:1]:
             exceptions += Text(", but {words}", words=misfit.words)

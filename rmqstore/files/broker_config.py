@@ -276,7 +276,9 @@ class BrokerConfig:
                 given.setdefault(new, given.pop(old))
         for key in FILE_SIZES & given.keys():
             given[key] = str(max(int(given[key]), 1))
-        return BrokerConfig(given, self.source, self.named_role, file=self.file, version=self.version, complete=True)
+        same = BrokerConfig(self.own, self.source, self.named_role, file=self.file, version=self.version, complete=True)
+        same.given = given
+        return same
 
     def recording(self) -> BrokerConfig:
         """Return the same configuration, which notes the settings that it is asked for (`answers_as`)."""

@@ -212,7 +212,7 @@ def test_a_journal_outside_of_the_store_is_named(store: Path, tmp_path: Path) ->
 
 def test_a_slave_that_is_to_be_truncated_has_the_same_losses(store: Path) -> None:
     first, second, _ = damaged(store)
-    config = write_broker_conf(STORE, store, brokerRole="SLAVE")
+    config = write_broker_conf(STORE, store, brokerRole="SLAVE", brokerId="1")  # no broker starts as a slave with id 0
     answer = lost(store, "-c", str(config))
     assert set(places(answer, mended=False)) == {place(first), place(second)}
     assert run("recover", str(store), "-c", str(config), "--apply").exit_code == 0

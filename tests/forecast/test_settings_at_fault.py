@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 
+from rmqstore.brokers.rules import rules_for
+from rmqstore.brokers.simulate import as_configured
+from rmqstore.checks.beside.settings import misfits
 from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.store import open_store
 from tests.command import run_json
 from tests.forecast.damages import checkpoint_has
 from tests.stores import copy_store, write_broker_conf
@@ -64,10 +68,17 @@ AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
 }
 
 
-def verify(store: Path, name: str, settings: Mapping[str, str], *, exit_code: int) -> Any:
+def broker_conf(name: str, store: Path, settings: Mapping[str, str | None]) -> Path:
+    """Write the broker.conf of a fixture with changed lines; None for no line."""
     conf = write_broker_conf(name, store)
     lines = [line for line in conf.read_text().splitlines() if line.partition("=")[0] not in settings]
-    conf.write_text("\n".join([*lines, *(f"{key}={value}" for key, value in settings.items())]) + "\n")
+    lines += [f"{key}={value}" for key, value in settings.items() if value is not None]
+    conf.write_text("\n".join(lines) + "\n")
+    return conf
+
+
+def verify(store: Path, name: str, settings: Mapping[str, str | None], *, exit_code: int) -> Any:
+    conf = broker_conf(name, store, settings)
     return run_json("verify", str(store), "-c", str(conf), exit_code=exit_code)
 
 
@@ -106,7 +117,7 @@ def test_damage_of_a_part_is_no_fault_of_the_setting_that_names_it(tmp_path: Pat
 
 
 _ID = {"enableControllerMode": "true"}
-MISFITS: dict[str, tuple[str, Mapping[str, str], list[str], str]] = {
+MISFITS: dict[str, tuple[str, Mapping[str, str | None], list[str], str]] = {
     "broker name": ("5.4.0-controller-master", {**_ID, "brokerName": "b"}, ["brokerName=broker-11"], "registers"),
     "cluster and broker name": (
         "5.4.0-controller-slave",
@@ -129,6 +140,12 @@ MISFITS: dict[str, tuple[str, Mapping[str, str], list[str], str]] = {
         ["storeType=defaultRocksDB"],
         "config/consumerOffsets/ (storeType=default)",
     ),
+    "no store type": (
+        "5.4.0-rocksdb",
+        {"storeType": None},
+        ["storeType=defaultRocksDB"],
+        "config/consumerOffsets/ (no storeType)",
+    ),
     "another case": ("5.4.0-rocksdb", {"storeType": "DEFAULTROCKSDB"}, [], ""),
 }
 
@@ -140,3 +157,26 @@ def test_settings_that_contradict_files_beside_the_log_come_with_the_line_to_wri
     report = verify(store, name, settings, exit_code=1 if lines else 0)
     assert sorted(one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING") == lines
     assert words in report["verdict"]
+
+
+IDENTITIES: dict[str, tuple[dict[str, bytes], list[str]]] = {
+    "another cluster": ({"brokerIdentity": b"c#broker-11#1"}, ["brokerClusterName=c"]),
+    "another broker id": ({"brokerIdentity": b"DefaultCluster#broker-11#9"}, []),
+    "temporary one beside": ({"brokerIdentity": b"DefaultCluster#broker-11#1", "brokerIdentity-temp": b"c#b#2#x"}, []),
+    "only the temporary one": ({"brokerIdentity-temp": b"DefaultCluster#b#2#x"}, ["brokerName=b"]),
+    "unreadable": ({"brokerIdentity": b"c#b#x", "brokerIdentity-temp": b"DefaultCluster#b#2#x"}, ["brokerName=b"]),
+    "temporary one without a code": ({"brokerIdentity-temp": b"DefaultCluster#b#2"}, []),
+}
+
+
+@pytest.mark.parametrize("what", IDENTITIES)
+def test_the_identity_that_a_broker_reads_is_compared(what: str, tmp_path: Path) -> None:
+    files, lines = IDENTITIES[what]
+    store = copy_store("5.4.0-controller-master", tmp_path)
+    (store / "brokerIdentity").unlink()
+    for name, raw in files.items():
+        (store / name).write_bytes(raw)
+    settings = {**_ID, "brokerClusterName": None}  # its default is DefaultCluster
+    opened = open_store(store, BrokerConfig.read(broker_conf("5.4.0-controller-master", store, settings)))
+    config = as_configured(opened.config, "5.4.0")
+    assert [one.line for one in misfits(opened, config, rules_for("5.4.0"))] == lines
