@@ -25,6 +25,7 @@ from rmqstore.checks.beside.config import (
     check_tier,
 )
 from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.beside.read_rights import check_read_rights
 from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import (
@@ -419,6 +420,7 @@ class Examination:
             config = self.verified.config
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)
             check_offsets(config, queue_range, self.findings)
+            check_read_rights(store, self.states, self.findings)
             check_tier(config, queue_range, self._first_in_log, self.findings)
             check_delay_offsets(store, config, queue_range, self.states, times, self.verified.logs, self.findings)
         if results and self.options.reads_whole_log and self.store.part is None and not self.report.live:

@@ -27,6 +27,7 @@ from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
 from rmqstore.cli.shared.selections import note_unknown_topics
 from rmqstore.errors import UsageError
+from rmqstore.files.read_rights import Refusal
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
 from rmqstore.formats.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -61,6 +62,13 @@ _NOT_DELIVERED = {
     "undecided": Text("not committed and not rolled back: consumers do not get it"),
     "rolled-back": Text("rolled back: consumers do not get it"),
     "given-up": Text("given up by the broker, because the producer never decided: consumers do not get it"),
+}
+
+
+_REFUSED: dict[str, Text] = {
+    Refusal.NO_TOPIC: Text("the broker does not know the topic {topic}, which was deleted or never configured"),
+    Refusal.NO_PERMISSION: Text("the topic {topic} has no read permission"),
+    Refusal.NO_QUEUE: Text("queue {queue_id} of {topic} is not below its readQueueNums"),
 }
 
 
@@ -349,6 +357,11 @@ def _ending(story: Story) -> str:
         )
     if story.status.record != "sound":
         return Text("{arrived}, but damaged: {fault}", arrived=arrived, fault=in_words(story.status.record))
+    if (why := _REFUSED.get(story.ending)) is not None:
+        topic, queue_id, _ = story.main.queue_place
+        why = why.format(topic=printable(topic), queue_id=queue_id)
+        stored = joined([title(Text("stored")), *_readers(story)])
+        return Text("{stored}; no consumer gets it now: {why}", stored=stored, why=why)
     if story.status.queue_entry.state in ("missing", "wrong"):
         words = Text("{arrived}, but consumers do not get it: its queue entry is {state}")
         return words.format(arrived=arrived, state=in_words(story.status.queue_entry.state))
@@ -357,7 +370,8 @@ def _ending(story: Story) -> str:
 
 def _readers(story: Story) -> Iterator[str]:
     """Which groups have read past a message, sent it back, or not come to it."""
-    past, before = _groups(p.group for p in story.past), _groups(p.group for p in story.before)
+    unread = {p.group for p in story.before}
+    past, before = _groups(p.group for p in story.past), _groups(sorted(unread))
     sent_back = [group for group in story.sent_back if group not in story.popped]
     if sent_back:
         times = Placed(" ({times})", times=many(len(story.retries), "time")) if story.retries else ""
@@ -371,9 +385,13 @@ def _readers(story: Story) -> Iterator[str]:
         if before:
             yield Text("not by {before}", before=before)
     elif before:
-        yield Text("not read by {before} yet", before=before)
+        comes = story.ending not in _REFUSED and unread - story.not_allowed
+        yield (Text("not read by {before} yet") if comes else Text("not read by {before}")).format(before=before)
     elif story.status.consumers is not None and not story.sent_back and not story.popped:
         yield Text("no group has read this topic")
+    if unread & story.not_allowed:
+        names = _groups(sorted(unread & story.not_allowed))
+        yield Text("{names} may not consume (consumeEnable=false)", names=names)
 
 
 def _pop_readers(story: Story) -> Iterator[str]:

@@ -297,6 +297,14 @@ def _integer(value: JsonValue, bits: int, what: str) -> int:
     return number
 
 
+def integer_or(value: JsonValue, default: int) -> int:
+    """Return a number of 32 bits as a broker reads it; the default for null, a missing value, or what it rejects."""
+    try:
+        return default if value is None else _integer(value, 32, "")
+    except _WrongType:
+        return default
+
+
 TOPICS, GROUPS, OFFSETS = "topics", "subscriptionGroups", "consumerOffsets"
 TABLES = {TOPICS: "topicConfigTable", GROUPS: "subscriptionGroupTable", OFFSETS: "offsetTable"}
 """Table → its name in the corresponding JSON file."""

@@ -15,6 +15,7 @@ from functools import cached_property
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.log_ends import first_true
+from rmqstore.files.read_rights import ReadRights
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.files.topics import topics
@@ -318,9 +319,9 @@ class Story:
 
     `status` is that of `main`, but its `popped` says what became of the last copy in a retry topic.
 
-    `ending`: arrived, undecided, rolled-back, given-up (by the broker: the producer never decided), waiting (for its
-    delivery time), overdue, or dead. `due`: delivery time of a message that was not delivered (ms). `texts`: the texts
-    of the question that name it.
+    `ending`: arrived, a `Refusal` (it arrived, and the configuration keeps it from consumers), undecided, rolled-back,
+    given-up (by the broker: the producer never decided), waiting (for its delivery time), overdue, or dead. `due`:
+    delivery time of a message that was not delivered (ms). `texts`: the texts of the question that name it.
     """
 
     main: Found
@@ -332,6 +333,8 @@ class Story:
     retries: list[Found] = field(default_factory=list)
     dead: Found | None = None
     texts: tuple[str, ...] = ()
+    not_allowed: frozenset[str] = frozenset()
+    """The groups of the store that may not consume (consumeEnable=false)."""
 
     @property
     def past(self) -> list[QueueProgress]:
@@ -380,6 +383,7 @@ class Stories:
     def __init__(self, store: Store) -> None:
         self.statuses = MessageStatuses(store)
         self.lifecycles = Lifecycles(store, self.statuses.index)
+        self.rights = ReadRights.read(store)
         self.described: dict[int, tuple[MessageStatus, Lifecycle]] = {}
         self._store = store
 
@@ -429,8 +433,12 @@ class Stories:
         story.status = replace(story.status, popped=self._popped(story))
         for one in ordered:
             self._add(story, one)
+        story.not_allowed = self.rights.disabled
         if story.dead is not None:
             story.ending = "dead"
+        elif story.ending == "arrived" and story.is_for_consumers:
+            topic, queue_id, _ = main.queue_place
+            story.ending = self.rights.refusal(topic, queue_id) or story.ending
         return story
 
     def _popped(self, story: Story) -> dict[str, Popped]:

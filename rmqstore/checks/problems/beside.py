@@ -271,6 +271,50 @@ CONFIG: Rows = (
         ),
     ),
     warning(
+        code=codes.CFG_NO_READ,
+        title=Text("topic without read permission, with messages that are not read"),
+        why_not=Text("only you can decide who may read a topic"),
+        to_do=Text(
+            "give the permission again with `mqadmin updateTopicPerm -p 6` (4: without writing), or correct `perm` in "
+            "the configuration while the broker is stopped"
+        ),
+        about=Text(
+            "`perm` of the topic does not contain 4. The broker refuses every pull and POP: `the topic … pulling "
+            "message is forbidden` (PullMessageProcessor, 4.9.7 to 5.5.1). The messages stay in their queues, no "
+            "consumer gets them, and they expire with the log. The fact `messages` counts those that at least one "
+            "group has not read, or all if no group has an offset."
+        ),
+    ),
+    warning(
+        code=codes.CFG_READ_QUEUES,
+        title=Text("readQueueNums excludes queues with messages that are not read"),
+        why_not=Text("only you can decide how many queues consumers read"),
+        to_do=Text(
+            "raise readQueueNums above the greatest queue id that is named, with `mqadmin updateTopic -r` (give -w, "
+            "too: without it, writeQueueNums becomes 8), or in the configuration while the broker is stopped"
+        ),
+        about=Text(
+            "The topic has queues with ids from readQueueNums on. Clients do not see these queues, and the broker "
+            "refuses to read them: `queueId[…] is illegal` (PullMessageProcessor, 4.9.7 to 5.5.1). Their messages stay "
+            "and expire with the log. The fact `messages` counts those that at least one group has not read, or all if "
+            "no group has an offset."
+        ),
+    ),
+    warning(
+        code=codes.CFG_GROUP_OFF,
+        title=Text("group that may not consume, with messages that it has not read"),
+        why_not=Text("only you can decide which groups may consume"),
+        to_do=Text(
+            "give the group consumeEnable=true with `mqadmin updateSubGroup -s true`, or delete it with `mqadmin "
+            "deleteSubGroup` if nobody needs it"
+        ),
+        about=Text(
+            "consumeEnable of the group is false. The broker refuses every pull and POP of the group: `subscription "
+            "group no permission` (PullMessageProcessor, 4.9.7 to 5.5.1). What the group has not read stays in the "
+            "queues until it expires with the log; other groups get it."
+        ),
+    ),
+    warning(
         code=codes.CFG_NO_OFFSETS,
         title=Text("consumerOffset.json is missing, and groups have consumed"),
         why_not=Text("nothing else in the store shows how far the groups have read"),

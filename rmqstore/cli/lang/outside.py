@@ -16,11 +16,12 @@ file_size file files first_due_time first_offset first_timestamp first_unit from
 in_future in_timer_queue in_topics_json in index journal key keys last_due_time last_index last_offset last_read_time
 last_store_timestamp last_term last_timer_log_flush_pos last_timestamp last_timer_queue_offset left legacy_end length
 level levels loops magic master_timer_queue_offset max message_queue_offset messages_looked_at messages_with_units
-messages min_offset min missing mode next offset other_records other owner path phy_offset physical_offset pos
-pre_blanks prev_pos problem queue_id queue_offset queue_type queues readable_from reason recorded_CRC records_from
-records right_name right_queue rows says set size spares stands_at state store_host_of_other_files store_host
-store_port store_timestamp syntax sys_flag tags_code target term tier_end times to topic topics unique_id unique_key
-unit_queue_id unit_queue_offset unit_topic unit units_that_fit units until value versions what wrong wrote youngest
+messages min_offset min missing mode next offset other_records other owner path perm phy_offset physical_offset pos
+pre_blanks prev_pos problem queue_id queue_offset queue_type queues read_queues readable_from reason recorded_CRC
+records_from records right_name right_queue rows says set size spares stands_at state store_host_of_other_files
+store_host store_port store_timestamp syntax sys_flag tags_code target term tier_end times to topic topics unique_id
+unique_key unit_queue_id unit_queue_offset unit_topic unit units_that_fit units until value versions what wrong wrote
+youngest
 """
 """Keys of `Finding.facts`: Babel extracts `absent {value}`, `at least {value}` and so on."""
 SYSTEM = (
