@@ -137,7 +137,7 @@ STORIES = {
         r"^The clean-up would remove no file .*It removes (none before|the next files at)",
     ),
     "when is the disk full": Story(
-        sound, ("du", "store", "--growth"), r"^(At this rate the clean-up is enough|Full in|From|The disk is full)"
+        sound, ("du", "store", "--growth"), r"^(The messages span only 15 seconds|The disk is full)"
     ),
     "what fills the disk": Story(sound, ("du", "store"), r"^store: 553 messages, 447\.9 KiB.*log-15445"),
     "is broker.conf right": Story(

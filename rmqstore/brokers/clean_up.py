@@ -358,12 +358,16 @@ class _CleanedLog:
 
 
 def _taken_together(files: Sequence[Candidate], size: int) -> list[Candidate]:
-    """Return the files, small ones as one of about `size` bytes that is as old as the youngest of them."""
+    """Return the files, small ones as one of about `size` bytes that is as old as the youngest of them.
+
+    The first file stays alone: its age decides when the next files are deleted.
+    """
     out: list[Candidate] = []
     for file in files[:-1]:
-        if out and out[-1].size + file.size <= size:
+        if len(out) > 1 and out[-1].size + file.size <= size:
             last = out[-1]
-            out[-1] = Candidate(last.path, last.start, last.size + file.size, file.last_modified)
+            youngest = max(last.last_modified, file.last_modified)
+            out[-1] = Candidate(last.path, last.start, last.size + file.size, youngest)
         else:
             out.append(file)
     return [*out, files[-1]]

@@ -157,7 +157,11 @@ def on_disk_for_each_byte(store: Store, queue: MappedFileQueue) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """The forecast for a store from `now` (ms) on, with the rate that it assumes and the disk of its log."""
+    """The forecast for a store from `now` (ms) on, with the rate that it assumes and the disk of its log.
+
+    If the rate is a guess, the forecast assumes no growth: it tells only what the ages of the files and the disk as it
+    is now mean.
+    """
 
     now: int
     rate: LogRate
@@ -186,5 +190,5 @@ def outlook(store: Store, rules: RetentionRules, now: int, ask: Callable[[Path],
         return decide_commitlog(files, rules, now=at, hour=hour, log_disk=filled, queue_disk=queue_disk)
 
     files, room = candidates(queue), max(0, queue.stop - rate.wrote)
-    growth = Growth(rate.per_hour, on_disk_for_each_byte(store, queue))
+    growth = Growth(0.0 if rate.is_guess else rate.per_hour, on_disk_for_each_byte(store, queue))
     return Outlook(now, rate, growth, disk, forecast_filling(files, growth, disk, decide, now=now, room=room))

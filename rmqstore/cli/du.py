@@ -345,6 +345,8 @@ def _growth_text(found: StoreGrowth | None, top: int, width: int) -> Iterator[st
     yield outlook_words(found.outlook)
     yield ""
     yield from outlook_lines(found.outlook)
+    if found.outlook.rate.is_guess:
+        return
     yield ""
     shown = found.topics[:top]
     head = title(Text("by topic"))

@@ -194,7 +194,9 @@ def outlook_json(found: Outlook) -> dict[str, Any]:
         "trend": None if not rate.before else round(rate.per_hour / rate.before, 3),
         "on_disk_for_each_byte": round(found.growth.on_disk, 4),
         "disk": {"used": disk.used, "total": disk.total},
-        "forecast": {
+        "forecast": None
+        if rate.is_guess
+        else {
             "enough": filling.enough,
             "until": filling.until,
             "peak": round(filling.peak, 4),

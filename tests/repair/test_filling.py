@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,7 +30,7 @@ from rmqstore.files.store import open_store
 from rmqstore.repair.expire import ExpireOptions, plan_expire
 from tests.append.writing import OPTIONS
 from tests.command import run, run_json
-from tests.stores import unpack
+from tests.stores import copy_store, unpack
 
 GIB = 1 << 30
 NOW = 1_800_000_000_000 // HOUR * HOUR  # a full hour
@@ -119,7 +120,8 @@ def test_growth_by_topic_is_that_of_the_last_day(growing: Path) -> None:
     assert answer["log_bytes_per_hour"] == pytest.approx(sum(r["bytes_per_hour"] for r in topics.values()), rel=0.05)
     assert [row["topic"] for row in answer["topics"]] == ["Rising", "Steady"]
     text = run("du", store, "-c", conf, "--growth").stdout
-    assert text.startswith("At this rate the clean-up is enough") and "per hour in the last 24 hours" in text
+    assert text.startswith("At the rate of the last 24 hours of messages the clean-up is enough")
+    assert "per hour in the last 24 hours" in text
 
 
 def test_the_outlook_obeys_the_rules_of_broker_conf(growing: Path) -> None:
@@ -164,7 +166,38 @@ def test_expire_says_when_files_go_and_whether_it_is_enough(growing: Path) -> No
     result = run("expire", str(growing / "store"), "-c", str(growing / "broker.conf"))
     first = " ".join(result.stdout.split())
     assert first.startswith("The clean-up would remove no file of the log now. It removes the next files at ")
-    assert "At this rate the clean-up is enough: the disk has" in first or "clean-up deletes files before" in first
+    enough = "At the rate of the last 24 hours of messages the clean-up is enough: the disk has"
+    assert enough in first or "clean-up deletes files before" in first
+
+
+def test_a_young_first_file_stops_the_clean_up(tmp_path: Path) -> None:
+    """deleteExpiredFileByTime ends at the first file that is not expired, whatever follows it."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    first, *others = sorted((store / "commitlog").iterdir())
+    for file in others:
+        os.utime(file, (NOW // 1000 - 100 * 3600,) * 2)
+    rules, wide = RetentionRules(reserved=72, delete_when=";".join(map(str, range(24)))), FileSystem(GIB, 1 << 50)
+    for age, hours in ((100, 0), (71, 1), (10, 62), (-24 * 365, None)):
+        os.utime(first, (NOW // 1000 - age * 3600,) * 2)
+        found = outlook(open_store(store), rules, NOW, lambda path: wide)
+        assert found is not None
+        expected = None if hours is None else NOW + hours * HOUR
+        assert found.filling.first_deleted == expected, age
+        young = age < 72
+        decision = plan_expire(open_store(store), ExpireOptions(now=NOW, any_hour=True, disk_of=lambda path: wide))
+        assert decision.commitlog is not None and len(decision.commitlog.delete) == (0 if young else len(others))
+
+
+def test_a_few_seconds_of_messages_are_no_rate() -> None:
+    store = str(unpack("5.4.0-clean"))
+    growth: Any = run_json("du", store, "--growth", exit_code=0)["growth"]
+    assert (growth["until"] - growth["since"], growth["forecast"]) == (15_228, None)
+    told = run("du", store, "--growth").stdout
+    assert told.startswith(
+        "The messages span only 15 seconds: too short a time to say if the clean-up is enough.\n\n"
+        "  log          468.7 KiB in the last 15 seconds of messages\n"
+    )
+    assert "per hour" not in told and "/h" not in told
 
 
 def test_growth_of_stores_without_a_rate(tmp_path: Path) -> None:

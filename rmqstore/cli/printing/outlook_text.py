@@ -16,17 +16,23 @@ _DAY = 86_400_000  # ms
 
 def outlook_words(found: Outlook) -> str:
     """Return whether the clean-up is enough, in a sentence or two."""
-    filling, disk = found.filling, found.disk
+    filling, disk, rate = found.filling, found.disk, found.rate
+    span = span_words(rate.until - rate.since)
+    end = filling.refuses if filling.refuses is not None else filling.full
+    if end is not None and end <= found.now:
+        return Text("The disk is full: the broker refuses messages now.")
+    if rate.is_guess:
+        return Text("The messages span only {span}: too short a time to say if the clean-up is enough.", span=span)
     days = many(round((filling.until - found.now) / _DAY) or 1, "day")
     if filling.enough:
         return Text(
-            "At this rate the clean-up is enough: the disk has {now:.0%} used now, and at most {peak:.0%} in the next "
-            "{days}.",
+            "At the rate of the last {span} of messages the clean-up is enough: the disk has {now:.0%} used now, and "
+            "at most {peak:.0%} in the next {days}.",
+            span=span,
             now=disk.ratio,
             peak=filling.peak,
             days=days,
         )
-    end = filling.refuses if filling.refuses is not None else filling.full
     early: str = ""
     if filling.early is not None and filling.least_age is not None:
         start, age = time_text(filling.early), span_words(filling.least_age)
@@ -39,9 +45,12 @@ def outlook_words(found: Outlook) -> str:
     if end is None:
         return early
     left = span_words(end - found.now)
-    if end <= found.now:
-        return Text("The disk is full: the broker refuses messages now.")
-    full = Text("Full in {left} at this rate: the broker refuses messages at {end}.", left=left, end=time_text(end))
+    full = Text(
+        "Full in {left} at the rate of the last {span} of messages: the broker refuses messages at {end}.",
+        left=left,
+        span=span,
+        end=time_text(end),
+    )
     return joined((full, early), " ") if early else full
 
 
@@ -53,10 +62,14 @@ def outlook_lines(found: Outlook) -> Iterator[str]:
         change = rate.per_hour / rate.before - 1
         trend = Text(", {change:+.0%} against the time before", change=change)
     span = span_words(rate.until - rate.since)
-    grown, used, total = map(bytes_text, (rate.per_hour, disk.used, disk.total))
-    yield Text(
-        "  log          {bytes} per hour in the last {span} of messages{trend}", bytes=grown, span=span, trend=trend
-    )
+    used, total = map(bytes_text, (disk.used, disk.total))
+    if rate.is_guess:
+        yield Text("  log          {bytes} in the last {span} of messages", bytes=bytes_text(rate.bytes), span=span)
+    else:
+        grown = bytes_text(rate.per_hour)
+        yield Text(
+            "  log          {bytes} per hour in the last {span} of messages{trend}", bytes=grown, span=span, trend=trend
+        )
     on_disk = found.growth.on_disk
     yield Text("  on disk      {bytes:.2f} bytes for each byte of the log, with queues and index", bytes=on_disk)
     yield Text("  disk         {used} of {total} used ({ratio:.0%})", used=used, total=total, ratio=disk.ratio)
@@ -64,8 +77,6 @@ def outlook_lines(found: Outlook) -> Iterator[str]:
         yield Text("  clean-up     deletes the next files at {time}", time=time_text(filling.first_deleted))
     else:
         yield Text("  clean-up     deletes no file before {until}", until=time_text(filling.until))
-    if rate.is_guess:
-        yield Text("  note         the messages span only a few minutes: the rate is a guess")
-    elif found.now - rate.until > _DAY:
+    if not rate.is_guess and found.now - rate.until > _DAY:
         until = time_text(rate.until)
         yield Text("  note         the last message is of {until}: the rate is that of its time", until=until)
