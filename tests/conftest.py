@@ -178,10 +178,10 @@ def no_search_for_other_processes(request: pytest.FixtureRequest) -> Iterator[No
         yield
         return
     from rmqstore.files import users
-    from rmqstore.repair.journal import journal
+    from rmqstore.repair.journal import lock
 
     with pytest.MonkeyPatch.context() as patch:  # not `monkeypatch`: a test's own patches must end before `tmp_path`
-        for module in (journal, users):
+        for module in (lock, users):
             patch.setattr(module, "find_users", lambda places, files: users.Users())
         yield
 

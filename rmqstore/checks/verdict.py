@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.brokers.forecast import StartForecast, StartOptions
-from rmqstore.brokers.rules import RUN_VERSIONS, VERSIONS, rules_for, version_number, writer_of
+from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
+from rmqstore.brokers.versions import RUN_VERSIONS, VERSIONS, version_number
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.host import host_notes
 from rmqstore.checks.beside.permissions import rights_words

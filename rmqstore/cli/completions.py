@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from rmqstore.brokers.rules import VERSIONS
+from rmqstore.brokers.versions import VERSIONS
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.cli.shared.completion import Completer
 from rmqstore.documents.journal import list_journals

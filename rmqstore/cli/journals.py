@@ -136,8 +136,8 @@ def journals(
     from rmqstore.cli.shared.reading import refuse_part
     from rmqstore.documents.journal import list_journals
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import prune as remove
-    from rmqstore.repair.journal.journal import prune_missing
+    from rmqstore.repair.journal.pruning import prune as remove
+    from rmqstore.repair.journal.pruning import prune_missing
 
     if not prune and (selected != Selected(None, None, False) or apply_it):
         raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))

@@ -106,7 +106,7 @@ def migrate_to_dledger(
     from rmqstore.checks.verify import examine
     from rmqstore.documents.outcome import Outcome
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.journal.lock import refuse_in_use
     from rmqstore.repair.migrate_to_dledger import plan_migration_to_dledger
     from rmqstore.repair.planned import FirstParts, measure
 
@@ -355,7 +355,7 @@ def migrate_to_commitlog(
     from rmqstore.checks.verify import examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.journal.lock import refuse_in_use
     from rmqstore.repair.migrate_to_commitlog import BuildOptions, plan_migration_to_commitlog
     from rmqstore.repair.migrate_to_commitlog import migrate_to_commitlog as run
 

@@ -7,8 +7,8 @@ steps. The ends of the queues that the plan changes are in the draft, for the st
 from __future__ import annotations
 
 from rmqstore.brokers.forecast import StartOptions
-from rmqstore.brokers.rules import RUN_VERSIONS
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS

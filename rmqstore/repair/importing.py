@@ -41,8 +41,9 @@ from rmqstore.files.users import Snapshot
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import JournalFolder
-from rmqstore.repair.journal.journal import Applied, apply_made, find_made, refuse_in_use, resume
+from rmqstore.repair.journal.journal import Applied, apply_made, find_made, resume
 from rmqstore.repair.journal.linked_copy import LinkedCopy, fingerprint_of, plan_to_start
+from rmqstore.repair.journal.lock import refuse_in_use
 from rmqstore.repair.journal.staging import refuse_too_full
 from rmqstore.texts import Text
 

@@ -17,8 +17,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rmqstore.brokers.forecast import StartOptions
-from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
+from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS

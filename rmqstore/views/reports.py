@@ -15,8 +15,9 @@ from itertools import groupby
 from typing import Any
 
 from rmqstore.brokers.forecast import StartForecast
-from rmqstore.brokers.rules import RUN_VERSIONS, rules_for
+from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions

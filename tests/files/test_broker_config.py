@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers import rules
+from rmqstore.brokers import versions
 from rmqstore.files import broker_settings
 from rmqstore.files.broker_config import BrokerConfig, Unread
 from rmqstore.files.broker_settings import parse_double, release
@@ -157,7 +157,7 @@ def test_doubles_parse_as_in_java(text: str, value: str | None) -> None:
 
 
 def test_the_newest_version_is_that_of_the_rules() -> None:
-    assert broker_settings.NEWEST == rules.NEWEST
+    assert broker_settings.NEWEST == versions.NEWEST
 
 
 def test_every_version_has_its_own_defaults() -> None:

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rmqstore.brokers.rules import (
-    NEWEST,
-    RUN_VERSIONS,
-    VERSIONS,
-    AbnormalStart,
-    LengthMismatch,
-    NormalStart,
-    PropertyCrc,
-    Reput,
-    rules_for,
-)
+from rmqstore.brokers.rules import AbnormalStart, LengthMismatch, NormalStart, PropertyCrc, Reput, rules_for
+from rmqstore.brokers.versions import NEWEST, RUN_VERSIONS, VERSIONS
 from rmqstore.errors import UsageError
 
 

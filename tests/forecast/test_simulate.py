@@ -11,8 +11,9 @@ import pytest
 
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.load import HIDDEN
-from rmqstore.brokers.rules import VERSIONS, rules_for
+from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.brokers.versions import VERSIONS
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue

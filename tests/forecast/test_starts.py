@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.forecast import StartForecast
-from rmqstore.brokers.rules import VERSIONS, BrokerRules
+from rmqstore.brokers.rules import BrokerRules
 from rmqstore.brokers.simulate import Starts, simulate_start
+from rmqstore.brokers.versions import VERSIONS
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store

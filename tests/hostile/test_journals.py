@@ -13,7 +13,7 @@ import pytest
 from rmqstore.documents.content import Zeros
 from rmqstore.documents.steps import Overwrite
 from rmqstore.errors import CouldNotCheck, HalfApplied, NotAStore, PlanStale, Refused, RmqStoreError
-from rmqstore.repair.journal import journal
+from rmqstore.repair.journal import journal, pruning
 from rmqstore.repair.journal.disk import Disk
 from tests.command import run
 from tests.hostile.forged import DATA, HASH, NAME, forge, forge_write, frame, meta
@@ -330,10 +330,10 @@ def test_a_pointer_to_the_journal_of_another_store_is_not_followed(store: Path, 
         with pytest.raises(Refused, match="belongs to another store"):
             journal.undo(store / ".rmqstore" / name)
     with pytest.raises(RmqStoreError):
-        journal.prune(store / ".rmqstore" / other.name)
+        pruning.prune(store / ".rmqstore" / other.name)
     for folder in journal.list_journals(store):
         if folder.state == "missing":
-            journal.prune_missing(folder)
+            pruning.prune_missing(folder)
     assert [folder.path for folder in journal.list_journals(store)] == [kept]
     journal.undo(kept)
     journal.undo(other)
@@ -345,9 +345,9 @@ def test_a_home_that_is_the_journal_of_another_store_is_not_pruned(store: Path, 
     forge(store, step, folder=own, state="undone", homes=["", str(other)])
     before = everything(other.parent.parent)
     with pytest.raises(Refused, match="has files in"):
-        journal.prune(own)
+        pruning.prune(own)
     with pytest.raises(Refused, match="is a journal itself"):
-        journal.prune(own, roots=[other.parent.parent])
+        pruning.prune(own, roots=[other.parent.parent])
     for state in ("preparing", "undone"):
         forged = json.loads((own / "state").read_text())
         (own / "state").write_text(json.dumps({**forged, "state": state}))
@@ -361,7 +361,7 @@ def test_an_unstarted_journal_beside_a_store_does_not_delete_the_store_s_own(sto
     step = {"do": "discard", "path": "x", "length": 1, "expect": HASH, "why": ""}
     forged = forge(store, step, folder=tmp_path / "elsewhere" / own.name, state="preparing")
     before = everything(store)
-    for action in (journal.undo, journal.resume, journal.prune):
+    for action in (journal.undo, journal.resume, pruning.prune):
         with pytest.raises(Refused, match="is not the pointer to"):
             action(forged)
     assert everything(store) == before

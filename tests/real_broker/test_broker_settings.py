@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules import RUN_VERSIONS
+from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.files.broker_config import BrokerConfFile
 from rmqstore.files.broker_settings import Release, Setting, known_keys, release
 from tests.real_broker.broker_settings import OWNERS

@@ -56,7 +56,7 @@ def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) 
     Errors: NotReadable, NotAStore, StoreIsLive; OSError for an output that cannot be written.
     """
     from rmqstore.files.store import open_store
-    from rmqstore.repair.journal.journal import refuse_in_use
+    from rmqstore.repair.journal.lock import refuse_in_use
 
     store = open_store(path, config)
     if applying.apply_it:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import click
 from click.core import ParameterSource
 
+from rmqstore.brokers.versions import exact_version
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import MODE, OWNER, SIZE, TIME, UTC_KEY
 from rmqstore.cli.shared.completion import add_completion
@@ -242,10 +243,8 @@ def read_config(out: Output, path: Path | None, version: str | None = None, *, t
         return BrokerConfig()
     exact = ""
     if version:
-        from rmqstore.brokers.rules import rules_for
-
         with contextlib.suppress(UsageError):  # the command itself refuses an unknown version
-            exact = rules_for(version).version
+            exact = exact_version(version)
     config = BrokerConfig.read(path, exact)
     for line in config.unread if tells else ():
         hint = Text("; write {line}", line=line.write) if line.write else ""

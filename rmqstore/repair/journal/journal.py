@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.documents.journal import NOTHING_TO_UNDO, UNFINISHED, Journal, State, missing_journal
+from rmqstore.documents.journal import NOTHING_TO_UNDO, Journal, State, missing_journal
 from rmqstore.documents.journal import find_unfinished as find_unfinished
 from rmqstore.documents.journal import last_journal as last_journal
 from rmqstore.documents.journal import list_journals as list_journals
@@ -31,96 +31,14 @@ from rmqstore.errors import (
     StoreIsLive,
 )
 from rmqstore.files.disk import existing, is_full, real_path
-from rmqstore.files.lock import LOCK_NAME, refuse_locked, take_lock
-from rmqstore.files.users import Snapshot, find_users, snapshot
+from rmqstore.files.lock import refuse_locked
+from rmqstore.files.users import Snapshot, snapshot
 from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import JournalFolder, Progress, list_folders, new_folder, open_folder
+from rmqstore.repair.journal.lock import hold_lock, refuse_in_use, refuse_live, refuse_moving
 from rmqstore.repair.journal.staging import check_plan, check_space, stage
-from rmqstore.texts import Text, first_few, joined
-
-OPTION = "--broker-is-stopped"
-
-
-@contextlib.contextmanager
-def hold_lock(store: Path, disk: Disk, *, remove: bool) -> Iterator[None]:
-    """Hold the store's lock as a broker does, and remove the `lock` file afterwards if it was created here.
-
-    `remove`: remove it even if it existed, because a killed apply left it.
-    Errors: StoreIsLive if a process holds the lock, even this one.
-    """
-    disk.allow(store)
-    path = store / LOCK_NAME
-    made = False
-
-    def open_file(path: Path) -> int:
-        nonlocal made
-        try:
-            return disk.open_existing(path)
-        except FileNotFoundError:
-            descriptor = disk.open_new(path)
-            made = True
-            # If this process is killed, a broker that does not run as root must be able to open the file left behind.
-            owner = store.stat()
-            with contextlib.suppress(PermissionError):
-                disk.set_owner(path, owner.st_uid, owner.st_gid)
-            disk.set_mode(path, 0o644)
-            return descriptor
-
-    try:
-        held = take_lock(path, open_file)
-    except StoreIsLive:
-        raise
-    except BaseException:
-        if made:
-            with contextlib.suppress(OSError):
-                disk.unlink(path)
-        raise
-    try:
-        try:
-            yield
-        except BaseException:
-            if remove or made:
-                with contextlib.suppress(OSError):
-                    disk.unlink(path)
-            raise
-        if remove or made:
-            disk.unlink(path)
-    finally:
-        held.release()
-
-
-def refuse_moving(before: Snapshot, after: Snapshot) -> None:
-    """Refuse a store in which a file appeared, vanished, or changed size or mtime. Errors: StoreIsLive."""
-    if before != after:
-        moved = sorted(path for path in before.keys() | after.keys() if before.get(path) != after.get(path))
-        raise StoreIsLive(Text("{moved} changed during the check ({count} in all)", moved=moved[0], count=len(moved)))
-
-
-def refuse_live(store: Path, places: Sequence[Path], files: Snapshot, *, stopped: bool = False) -> None:
-    """Refuse a store of which another process has a file open for writing, or mapped.
-
-    Processes of other users, whose open files are hidden, count as well, unless the operator asserts that the broker
-    is `stopped`. Errors: StoreIsLive.
-    """
-    users = find_users(places, files)
-    if users.seen:
-        raise StoreIsLive(f"{store}: {users.seen[0]}")
-    if users.hidden and not stopped:
-        raise StoreIsLive(
-            Text(
-                "{store}: cannot tell whether these processes of other users write to it: {named}",
-                store=store,
-                named=first_few([str(one) for one in users.hidden], 3),
-            ),
-            Text("run as root; or make sure that the broker is stopped, and add {option}", option=OPTION),
-        )
-
-
-def refuse_in_use(store: Path, places: Sequence[Path], *, stopped: bool = False) -> None:
-    """Refuse a store that is locked or in use. Errors: StoreIsLive."""
-    refuse_locked(store)
-    refuse_live(store, places, snapshot(places), stopped=stopped)
+from rmqstore.texts import Text, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -401,60 +319,6 @@ def undo(
         folder.disk.set_times(paths.store, record.store_atime_ns, record.store_mtime_ns)
         folder.drop_staged()
     return Undone(folder.store, restored)
-
-
-def prune(journal: Path | str, *, disk: Disk | None = None, roots: Collection[Path | str] = ()) -> None:
-    """Delete a journal with its quarantine and its lost+found; its repair can no longer be undone.
-
-    An interrupted prune leaves the journal marked as PRUNING; it can be pruned again.
-    Errors: Refused for an unfinished journal, and for one that an older journal needs for its undo; StoreIsLive.
-    """
-    folder = open_folder(Path(journal), disk, [Path(root) for root in roots])
-    folder.refuse_untrusted()
-    state = folder.state
-    if state in UNFINISHED:
-        raise Refused(
-            Text("{path} is unfinished ({state})", path=folder.path, state=state),
-            Text("run `rmqstore undo` or `rmqstore resume` on it first"),
-        )
-    older = [
-        other.path
-        for other in list_folders(folder.store, folder.disk)
-        if other.name < folder.name and other.state not in NOTHING_TO_UNDO
-    ]
-    if older and state is State.DONE:
-        raise Refused(
-            Text("undoing the older repair {older} needs {path}", older=older[0], path=folder.path),
-            Text("prune the older one first"),
-        )
-    with _locked_as_it_was(folder):
-        if state is not State.PREPARING:
-            folder.save(state=State.PRUNING)
-        folder.discard(quarantine_too=state is not State.PREPARING)
-
-
-def prune_missing(journal: Journal) -> None:
-    """Delete what a store has of a missing journal: its pointer and its quarantine. Nothing else is touched.
-
-    Errors: Refused for a journal that is not missing; StoreIsLive.
-    """
-    if journal.state is not State.MISSING:
-        raise Refused(Text("{path} is not missing", path=journal.path), Text("leave --missing out"))
-    disk = Disk()
-    disk.allow(journal.store)
-    folder = JournalFolder.of(journal, disk)
-    with _locked_as_it_was(folder):
-        folder.discard_pointer()
-
-
-@contextlib.contextmanager
-def _locked_as_it_was(folder: JournalFolder) -> Iterator[None]:
-    """Hold the lock of a journal's store, and then restore the times of its directory. Errors: StoreIsLive."""
-    status = folder.store.stat()
-    refuse_locked(folder.store)
-    with hold_lock(folder.store, folder.disk, remove=False):
-        yield
-    folder.disk.set_times(folder.store, status.st_atime_ns, status.st_mtime_ns)
 
 
 def _refuse_pruned(folder: JournalFolder) -> None:

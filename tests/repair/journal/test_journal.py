@@ -15,7 +15,7 @@ from rmqstore.documents.content import Literal, Reencoded, Zeros
 from rmqstore.documents.steps import Create, Span
 from rmqstore.errors import ChangedSince, HalfApplied, NoSpace, NotReadable, PlanStale, Refused, StoreIsLive
 from rmqstore.files.users import Hidden, Users
-from rmqstore.repair.journal import batches, journal, staging
+from rmqstore.repair.journal import batches, journal, lock, pruning, staging
 from tests.damage import flip
 from tests.repair.journals import apply_full, half_apply, plan_of
 from tests.repair.trees import CountingDisk, discard, failing_at, full_plan, lazily, look, overwrite, pattern, truncate
@@ -191,7 +191,7 @@ def test_resume_refuses_to_cut_what_somebody_else_changed(store: Path) -> None:
     applied = journal.apply(plan, disk=disk).journal
     assert applied is not None
     journal.undo(applied)
-    journal.prune(applied)
+    pruning.prune(applied)
     with pytest.raises(HalfApplied):
         journal.apply(plan, disk=failing_at(disk.calls.index("truncate"), for_good=True))
     [left] = journal.find_unfinished(store)
@@ -207,7 +207,7 @@ def test_a_broker_that_may_run_hidden_is_refused_unless_the_operator_says_it_is_
 ) -> None:
     path = half_apply(store)
     hidden = Users(hidden=(Hidden(4711, "java", 1000),))
-    monkeypatch.setattr(journal, "find_users", lambda places, files: hidden)
+    monkeypatch.setattr(lock, "find_users", lambda places, files: hidden)
     with pytest.raises(StoreIsLive):
         command(path, disk=CountingDisk())
     assert journal.find_unfinished(store)

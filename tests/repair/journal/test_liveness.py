@@ -18,7 +18,7 @@ from rmqstore.errors import StoreIsLive
 from rmqstore.files.lock import LockState, lock_state, take_lock
 from rmqstore.files.users import Users, find_users, snapshot
 from rmqstore.repair.journal import journal
-from rmqstore.repair.journal import journal as liveness
+from rmqstore.repair.journal import lock as liveness
 from rmqstore.repair.journal.disk import Disk
 from tests.repair.trees import CountingDisk, discard, full_plan, look, overwrite
 
@@ -94,7 +94,7 @@ def test_broker_that_takes_the_lock_at_the_last_moment_is_not_disturbed(
 ) -> None:
     (store / "lock").write_bytes(b"lock")
     before = look(store)
-    monkeypatch.setattr(liveness, "refuse_locked", lambda store: None)
+    monkeypatch.setattr(journal, "refuse_locked", lambda store: None)
     monkeypatch.setattr(liveness, "find_users", lambda places, files: Users())
     with other_process(HOLD, store / "lock") as pid:
         with pytest.raises(StoreIsLive, match=f"process {pid}"):
@@ -264,7 +264,7 @@ def test_process_of_another_user_that_cannot_be_examined_is_named_and_refused_wi
             path.chmod(path.stat().st_mode | 0o055)
     used = store / "commitlog/00000000000000008192"
     text = (
-        "import os, sys; from pathlib import Path; from rmqstore.repair.journal import journal as liveness\n"
+        "import os, sys; from pathlib import Path; from rmqstore.repair.journal import lock as liveness\n"
         "from rmqstore.files.users import find_users, snapshot\n"
         "os.setgroups([]); os.setgid(65534); os.setuid(65534); store = Path(sys.argv[1])\n"
         "try: liveness.refuse_in_use(store, [store], stopped=len(sys.argv) > 2)\n"

@@ -12,7 +12,7 @@ import pytest
 from rmqstore.documents.content import Zeros
 from rmqstore.documents.steps import Create, Overwrite
 from rmqstore.errors import PlanStale, Refused
-from rmqstore.repair.journal import journal
+from rmqstore.repair.journal import journal, pruning
 from tests.repair.journals import apply_full, plan_of
 from tests.repair.trees import CountingDisk, discard, full_plan, killed_at, look, overwrite
 
@@ -85,9 +85,9 @@ def test_prune_that_was_killed_anywhere_can_be_finished(store: Path, elsewhere: 
         path = journal.apply(plan_of(store, discard(store, "commitlog/stray")), roots=roots).journal
         assert path is not None
         (elsewhere / "commitlog/stray").mkdir()
-        killed = killed_at(index, lambda disk, path=path: journal.prune(path, disk=disk, roots=roots))  # type: ignore[misc]
+        killed = killed_at(index, lambda disk, path=path: pruning.prune(path, disk=disk, roots=roots))  # type: ignore[misc]
         if path.exists():
-            journal.prune(path, roots=roots)
+            pruning.prune(path, roots=roots)
         assert journal.list_journals(store) == [] and not (elsewhere / ".rmqstore").exists(), index
         if not killed:
             break
