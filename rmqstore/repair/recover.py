@@ -14,6 +14,7 @@ from rmqstore.documents.plan import Plan
 from rmqstore.files.store import Store
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
+from rmqstore.repair.beside.delays import plan_delays
 from rmqstore.repair.beside.directory import plan_directories, plan_misplaced, store_in_place
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
@@ -116,6 +117,7 @@ DERIVED = (
     plan_configs,
     plan_timer,
     plan_offsets,
+    plan_delays,
     plan_message_rows,
     plan_pop_rows,
     plan_abort,

@@ -428,7 +428,8 @@ def check_delay_offsets(
     that is due after the latest time has been delivered, because it would be in the log. The offsets must have been
     read before the queues, as for `check_offsets`.
     """
-    offsets = delay_offsets(facts.tables.get(_FILE, {})) or {}
+    table = facts.tables.get(_FILE)
+    offsets = delay_offsets(table or {}) or {}
     for queue_id, offset in offsets.items():
         if beyond := beyond_end(queue_range, SCHEDULE_TOPIC, queue_id, offset):
             if skipped := _due(store, queue_id, times[1] + 1, 1 << 62):
@@ -437,9 +438,20 @@ def check_delay_offsets(
     if "messageDelayLevel" in store.config.given:
         _check_levels(len(delay_levels(store).delays), offsets, queue_range, queues, findings)
     names = _names(store)
-    if not logs.grows and _FILE not in names and broker_has_run(store, queues):
-        late = _SAVED if names else _LATE
-        _check_delivered(store, queue_range, queues, times[0] - late, logs, findings)
+    reads_it = table is not None or _FILE not in names or _is_empty(store, _FILE)
+    if not logs.grows and reads_it and broker_has_run(store, queues):
+        until = times[0] - (_SAVED if names else _LATE)
+        lacking = (label for label in queues if split_queue_label(label)[1] not in offsets)
+        _check_delivered(store, queue_range, lacking, until, logs, findings)
+
+
+def _is_empty(store: Store, name: str) -> bool:
+    """Return whether a file of config/ and its .bak have no content: a broker then starts as without them.
+
+    Source: ConfigManager#load, #loadBak
+    """
+    lengths = {e.path.name: e.length for e in store.files.list(store.root / "config")}
+    return not lengths.get(name) and not lengths.get(f"{name}.bak")
 
 
 def _level_ranges(queue_range: QueueRange, queues: Iterable[str]) -> Iterator[tuple[int, int, int]]:
@@ -464,7 +476,10 @@ def _check_levels(
 def _check_delivered(
     store: Store, queue_range: QueueRange, queues: Iterable[str], until: int, logs: Logs, findings: Findings
 ) -> None:
-    """Report levels with messages that a broker delivered before `until` (ms), and will deliver again."""
+    """Report levels with messages that a broker delivered before `until` (ms), and will deliver again.
+
+    `queues`: the names of queues ("TOPIC/ID") without an offset in delayOffset.json.
+    """
     for queue_id, _, end in _level_ranges(queue_range, queues):
         about: dict[str, Fact] = {"topic": SCHEDULE_TOPIC, "queue_id": queue_id, "max": end}
         if again := _due(store, queue_id, 1, until):

@@ -427,15 +427,15 @@ CONFIG: Rows = (
             "delayOffset.json is ahead of a queue of SCHEDULE_TOPIC_XXXX: the broker would skip messages of that level."
         ),
     ),
-    warning(
+    repairable_warning(
         code=codes.CFG_NO_DELAYS,
-        title=Text("delayOffset.json is missing, but delayed messages were due"),
-        why_not=Text("nothing else in the store shows which of them were delivered"),
-        to_do=Text("take config/delayOffset.json from a slave or a backup that is not older than the log"),
+        title=Text("delayOffset.json has no offset for a level with delayed messages that were due"),
         about=Text(
             "Messages of this delay level were due before the last message of the log: by more than 20 seconds, or by "
             "more than a second if all of config/ is gone. A running broker delivers when they are due, and saves "
-            "delayOffset.json every 10 seconds. Without the file, the next start delivers them again."
+            "delayOffset.json every 10 seconds. Without the file, or without an offset of the level in it, the next "
+            "start delivers them again. The repair writes the offset of the first message of which the log has no "
+            "delivered copy."
         ),
     ),
     warning(
