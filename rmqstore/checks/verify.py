@@ -24,6 +24,7 @@ from rmqstore.checks.beside.config import (
     check_offsets,
     check_tier,
 )
+from rmqstore.checks.beside.controller import check_epochs
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.read_rights import check_read_rights
 from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
@@ -425,6 +426,8 @@ class Examination:
             check_delay_offsets(store, config, queue_range, self.states, times, self.verified.logs, self.findings)
         if results and self.options.reads_whole_log and self.store.part is None and not self.report.live:
             check_missing_config(store, self.verified.config, self.states, self.verified.logs.topics, self.findings)
+        if results and results[-1].messages and self.options.reads_whole_log and store.part is None:
+            check_epochs(store, max(results[-1].wrote, results[-1].reaches), self.findings)
         self.verified.config.tables = {}
 
     def of_all_messages(self) -> None:

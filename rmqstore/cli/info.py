@@ -32,11 +32,17 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.info import DLedgerInfo, Info, LogInfo, TopicInfo
+    from rmqstore.views.info import ControllerInfo, DLedgerInfo, Info, LogInfo, TopicInfo
 
 _LABEL = 16
 _LISTED = 40
 _ODD = 5
+_EPOCHS = 3
+_ROLES = {
+    "master": Text("of a master"),
+    "slave": Text("of a slave"),
+    "controller": Text("of a broker in controller mode"),
+}
 _SIZE_FROM = {
     "files": Text("from the files"),
     "names": Text("from their names"),
@@ -111,7 +117,9 @@ def _settings(out: Output, store: Store, config: BrokerConfig, brokers: tuple[st
 
 
 def _head(seen: Info) -> Iterator[str]:
-    part = Placed(": {part}", part=seen.part) if seen.part else ""
+    part: str = Placed(": {part}", part=seen.part) if seen.part else ""
+    if seen.part is None and seen.role in _ROLES:
+        part = Placed(", {role}", role=_ROLES[seen.role])
     yield Placed("{store} — {kind}{part}", store=seen.store, kind=KINDS[seen.kind], part=part)
     if seen.part is None:
         if seen.live:
@@ -130,6 +138,8 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         yield from _log("Commitlog", seen.commitlog)
     if seen.dledger is not None:
         yield from _dledger(seen.dledger)
+    if seen.controller is not None:
+        yield from _controller(seen.controller)
     retained = seen.retained
     if retained is not None:
         start, stop = map(time_text, retained)
@@ -241,6 +251,24 @@ def _dledger(group: DLedgerInfo) -> Iterator[str]:
     yield _row("", term.format(term=group.term, voted=voted, last=group.last_index_term))
     if group.divided_commitlog_offset is not None:
         yield _row("", Text("continues the commitlog at {at:,}", at=group.divided_commitlog_offset))
+
+
+def _controller(seen: ControllerInfo) -> Iterator[str]:
+    if seen.broker_name is None:
+        yield _row(Text("Controller"), Text("no identity: the controller gives this broker a new id"))
+    else:
+        identity = Text("broker {name} of cluster {cluster}, id {id}, {state}")
+        state = Text("registered") if seen.registered else Text("not registered yet")
+        id_ = Text("unknown") if seen.broker_id is None else str(seen.broker_id)
+        yield _row(
+            Text("Controller"), identity.format(name=seen.broker_name, cluster=seen.cluster, id=id_, state=state)
+        )
+    if not seen.epochs:
+        yield _row("", Text("no epochs"))
+    for number, start in seen.epochs[-_EPOCHS:]:
+        yield _row("", Text("epoch {number} from offset {start:,}", number=number, start=start))
+    if len(seen.epochs) > _EPOCHS:
+        yield _row("", Text("and {epochs} before", epochs=many(len(seen.epochs) - _EPOCHS, "epoch")))
 
 
 def _entries(count: int, what: str) -> str:

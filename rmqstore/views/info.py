@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from rmqstore.files.controller import stored_epochs, stored_identity
 from rmqstore.files.files import SmallReads
 from rmqstore.files.index import index_header
 from rmqstore.files.log_ends import (
@@ -16,7 +17,7 @@ from rmqstore.files.log_ends import (
     written_units,
 )
 from rmqstore.files.mapped_file_queue import MappedFileQueue
-from rmqstore.files.store import QueueKind, Store, unknown_entries
+from rmqstore.files.store import IDENTITY, QueueKind, Store, unknown_entries
 from rmqstore.files.store_queues import has_database
 from rmqstore.formats import checkpoint, dledger, index, timer
 from rmqstore.formats.consumequeue import QueueName
@@ -64,6 +65,21 @@ class DLedgerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ControllerInfo:
+    """What a broker in controller mode left: its identity, and the epochs of its masters.
+
+    `registered`: the controller gave the broker id; otherwise the broker had only asked for it. `epochs`: number and
+    start (offset in the log) of each.
+    """
+
+    cluster: str | None
+    broker_name: str | None
+    broker_id: int | None
+    registered: bool
+    epochs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class QueueInfo:
     """One consume queue: queue offsets [min, max), number of files, bytes on disk."""
 
@@ -100,6 +116,8 @@ class Info:
     clean_exit: bool | None
     commitlog: LogInfo | None = None
     dledger: DLedgerInfo | None = None
+    controller: ControllerInfo | None = None
+    role: str = "unknown"
     topics: list[TopicInfo] = field(default_factory=list)
     index: dict[str, Any] | None = None
     timerlog: LogInfo | None = None
@@ -161,6 +179,10 @@ def info(store: Store) -> Info:
         out.commitlog = _log(store, store.commitlog, 0, last)
     if store.dledger is not None:
         out.dledger = _dledger(store)
+    if whole and store.controller_files:
+        out.controller = _controller(store)
+    if whole:
+        out.role = _role(store)
     out.index = _index(store)
     if store.timer_log is not None and store.timer_log.files:
         out.timerlog = _log_of(store, store.timer_log, LogEnd(store.timer_log.stop, None, ""), None)
@@ -316,6 +338,25 @@ def _dledger(store: Store) -> DLedgerInfo:
         committed_index=point.committed_index,
         divided_commitlog_offset=group.data.start if legacy and group.data.files else None,
     )
+
+
+def _controller(store: Store) -> ControllerInfo:
+    identity = stored_identity(store)
+    epochs = tuple((entry.epoch, entry.start_offset) for entry in stored_epochs(store))
+    registered = IDENTITY in store.top
+    if identity is None:
+        return ControllerInfo(None, None, None, registered, epochs)
+    return ControllerInfo(identity.cluster, identity.broker_name, identity.broker_id, registered, epochs)
+
+
+def _role(store: Store) -> str:
+    """Return the role of the broker according to broker.conf; without one, according to the files of the store."""
+    role = store.config.role
+    if role != "unknown":
+        return role
+    if store.dledger is not None and store.dledger.data.files:
+        return "dledger-group"
+    return "controller" if store.controller_files else role
 
 
 def _index(store: Store) -> dict[str, Any] | None:

@@ -450,6 +450,33 @@ CONFIG: Rows = (
             "log (ScheduleMessageService#start)."
         ),
     ),
+    warning(
+        code=codes.CFG_NO_EPOCHS,
+        title=Text("no epochs in a store of controller mode"),
+        why_not=Text("nothing else in the store shows where the epochs of its masters began"),
+        to_do=Text(
+            "if it is a slave, make it again with `rmqstore seed` from the master; if it is the master, make its "
+            "slaves again from it"
+        ),
+        about=Text(
+            "A broker in controller mode has run on this store, but epochFileCheckpoint and its .bak are gone. A slave "
+            "without epochs counts as a new replica: it skips the truncation to the history of its master, and "
+            "messages that only this store has stay in its log and its queues (`Slave local epochCache is empty, skip "
+            "truncate log`). A master without earlier epochs makes its slaves truncate to where it became the master."
+        ),
+    ),
+    warning(
+        code=codes.CFG_EPOCH_BEYOND,
+        title=Text("an epoch starts after the end of the log"),
+        why_not=Text("only another replica has the messages of this epoch"),
+        to_do=Text("make this replica again from the master, with `rmqstore seed`"),
+        about=Text(
+            "epochFileCheckpoint has an epoch whose first message the log does not have: the end of the log is lost, "
+            "or the file belongs to another store. As a slave, the broker asks its master for messages after its own "
+            "end, and gets none. As a master, it appends no further epoch, and its slaves truncate to a wrong history "
+            "(EpochFileCache#findConsistentPoint, #appendEntry)."
+        ),
+    ),
 )
 
 TIMER: Rows = (

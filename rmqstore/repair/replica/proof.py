@@ -37,9 +37,9 @@ from itertools import islice
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
-from rmqstore.files.store import EPOCHS, Store
+from rmqstore.files.controller import stored_epochs
+from rmqstore.files.store import Store
 from rmqstore.formats import dledger, index, properties
-from rmqstore.formats.controller import EpochEntry, parse_epoch_file
 from rmqstore.formats.message import Message
 from rmqstore.repair.repaired_log import Span, first_after, last_before, overlapping, records_between, within
 from rmqstore.repair.replica.replica import ReplicaLog
@@ -220,7 +220,6 @@ def _samples(log: LogResult) -> Iterator[Span]:
     yield from last_before(log, log.wrote)
 
 
-_MOST = 1 << 20  # bytes of an epoch file
 _KEY = 16  # bytes; a shorter key may be one that a producer chose, which is not unique
 
 
@@ -293,20 +292,12 @@ def common_epoch_end(store: Store, replica: ReplicaLog) -> int:
 
     Source: EpochFileCache#findConsistentPoint (RocketMQ 5.4.0)
     """
-    ours, theirs = _epochs(store), _epochs(replica.store)
+    ours, theirs = stored_epochs(store), stored_epochs(replica.store)
     for n, entry in reversed([*enumerate(ours)]):
         if entry in theirs:
             after = [later.start_offset for later in (*ours[n + 1 : n + 2], *theirs[theirs.index(entry) + 1 :][:1])]
             return min(after, default=1 << 62)
     return 0
-
-
-def _epochs(store: Store) -> tuple[EpochEntry, ...]:
-    """Return the entries of the epoch file; none if it is damaged or missing."""
-    if EPOCHS not in store.top:
-        return ()
-    found = parse_epoch_file(store.files.read_at(store.top[EPOCHS].path, _MOST, 0))
-    return () if found.faults else found.entries
 
 
 def same_entry(replica: ReplicaLog, start: int, unit: Mapping[str, int]) -> bool:
