@@ -21,10 +21,10 @@ from rmqstore.cli.shared.options import (
     gathered,
     json_option,
     read_config,
-    rights_options,
     root_option,
     topic_map,
 )
+from rmqstore.cli.shared.rights import rights_options
 from rmqstore.cli.shared.signals import end_like_ctrl_c
 from rmqstore.errors import NoSpace, NotAStore, OutputExists, Refused, UsageError, reason
 from rmqstore.texts import Text, joined

@@ -30,8 +30,8 @@ from rmqstore.cli.shared.options import (
     command,
     gathered,
     json_option,
-    rights_options,
 )
+from rmqstore.cli.shared.rights import rights_options
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Text

@@ -13,7 +13,8 @@ import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import OFFSET, TIME, many, parse_time, time_text
-from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered, rights_options
+from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered
+from rmqstore.cli.shared.rights import rights_options
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import REPOSITORY, real_path
 from rmqstore.texts import Placed, Text

@@ -23,7 +23,7 @@ from click.core import ParameterSource
 
 from rmqstore.brokers.versions import exact_version
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import MODE, OWNER, SIZE, TIME, UTC_KEY
+from rmqstore.cli.printing.quantities import SIZE, TIME, UTC_KEY
 from rmqstore.cli.shared.completion import add_completion
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, kept, paged
@@ -388,15 +388,6 @@ def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --broker-is-stopped, for what rmqstore may not see."""
     words = Text("Confirm that the broker is stopped, where rmqstore cannot look into processes of other users.")
     return click.option("--broker-is-stopped", "stopped", is_flag=True, help=words)(function)
-
-
-def rights_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Return --owner and --mode of a command that makes a store, as one value `rights`."""
-    function = gathered("rights", "rmqstore.append.rights:GivenRights")(function)
-    words = Text("Octal mode of the new directories, such as 750; files get it without x (default: as the source).")
-    function = click.option("--mode", type=MODE, help=words)(function)
-    words = Text("User and group of the new store, names or numbers (default: as the source). Needs root.")
-    return click.option("--owner", type=OWNER, help=words)(function)
 
 
 def root_option(function: Callable[..., int]) -> Callable[..., int]:
