@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.read_rights import ReadRights, Refusal, TopicRights
 from rmqstore.files.store import open_store
+from tests.command import run
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import unpack
 
@@ -94,3 +96,8 @@ def test_a_group_that_may_not_consume_counts_if_it_has_not_read_all(tmp_path: Pa
     states = {"A/0": QueueState(0, 30, 30), "A/1": QueueState(10, 12, 14), "%RETRY%off/0": QueueState(0, 3, 3)}
     assert found(store, {"A/0": states["A/0"]}) == []
     assert found(store, states) == [("CFG-GROUP-OFF", {"group": "off", "messages": 6})]
+
+
+def test_a_queue_directory_with_any_name_has_no_rights(tmp_path: Path) -> None:
+    shutil.copytree(unpack("5.4.0-clean") / "consumequeue/Order_11/0", tmp_path / "b")
+    assert run("verify", str(tmp_path / "b")).exit_code == 4
