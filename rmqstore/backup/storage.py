@@ -17,11 +17,11 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.append.disk import SequentialFile, sync_directory
+from rmqstore.append.disk import SequentialFile
 from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.disk import explain, explained
-from rmqstore.files.private import create_private, make_private_directories
-from rmqstore.files.reading import open_beneath
+from rmqstore.files.private import create_private, private_directory_beneath
+from rmqstore.files.reading import open_beneath, open_directory_beneath
 from rmqstore.texts import Text
 
 _PART = re.compile(r"[A-Za-z0-9_%~+=@,-][A-Za-z0-9._%~+=@,-]{0,199}")
@@ -73,6 +73,11 @@ class Storage(ABC):
     @abstractmethod
     def exists(self) -> bool:
         """Return whether there is anything at the address."""
+
+    @property
+    def open_to_others(self) -> bool:
+        """Whether other users of this machine can read objects: 1.0.0rc1 gave them the modes of the umask."""
+        return False
 
     @abstractmethod
     def create(self, key: str, data: bytes) -> None:
@@ -175,6 +180,16 @@ class LocalStorage(Storage):
         except OSError as error:
             raise explain(error, self.directory) from error
 
+    @property
+    def open_to_others(self) -> bool:
+        with explained(self.directory):
+            inside = any(
+                entry.stat(follow_symlinks=False).st_mode & 0o077
+                for entry in os.scandir(self.directory)
+                if entry.name != "lost+found" and not entry.is_symlink()
+            )
+            return inside and self.directory.stat().st_mode & 0o077 != 0
+
     def path_of(self, key: str) -> Path:
         """Return the file of an object. Errors: CouldNotCheck for a key that leads through a link."""
         link = self._link_before(key)
@@ -196,12 +211,21 @@ class LocalStorage(Storage):
             writer.finish()
 
     def replace(self, key: str, data: bytes) -> None:
-        with LocalWriter(self.path_of(key), replaces=True) as writer:
+        with self._writer(key, replaces=True) as writer:
             writer.write(data)
             writer.finish()
 
     def writer(self, key: str) -> LocalWriter:
-        return LocalWriter(self.path_of(key))
+        return self._writer(key, replaces=False)
+
+    def _writer(self, key: str, *, replaces: bool) -> LocalWriter:
+        path = self.path_of(key)
+        return LocalWriter(path, self._folder_of(key, path), replaces=replaces)
+
+    def _folder_of(self, key: str, path: Path) -> int:
+        """Create and open the directory of an object; a link that takes its place meanwhile is not followed."""
+        with explained(path):
+            return private_directory_beneath(self.directory, Path(key).parent)
 
     def size(self, key: str) -> int | None:
         if self._link_before(key) is not None:
@@ -253,15 +277,22 @@ class LocalStorage(Storage):
 
     def delete(self, key: str) -> None:
         path = self.path_of(key)
-        with explained(path):
-            path.unlink(missing_ok=True)
+        with explained(path), suppress(FileNotFoundError):
+            folder = open_directory_beneath(self.directory, Path(key).parent)
+            try:
+                os.unlink(path.name, dir_fd=folder)
+            finally:
+                os.close(folder)
 
     @contextmanager
     def locked(self, key: str) -> Iterator[None]:
         path = self.path_of(key)
-        make_private_directories(path.parent)
-        with explained(path):
-            descriptor = create_private(path)
+        folder = self._folder_of(key, path)
+        try:
+            with explained(path):
+                descriptor = create_private(path.name, directory=folder)
+        finally:
+            os.close(folder)
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -284,15 +315,19 @@ class LocalStorage(Storage):
 
 
 class LocalWriter(ObjectWriter):
-    """Writes one file; runs of zeros become holes."""
+    """Writes one file in the directory with the descriptor `folder`, which it closes; runs of zeros become holes."""
 
-    def __init__(self, path: Path, *, replaces: bool = False) -> None:
+    def __init__(self, path: Path, folder: int, *, replaces: bool = False) -> None:
         self._path = path
+        self._folder = folder
         self._replaces = replaces
-        self._temporary = path.with_name(path.name + PART)
-        make_private_directories(path.parent)
-        with explained(path):
-            self._descriptor = create_private(self._temporary, os.O_TRUNC)
+        self._temporary = path.name + PART
+        try:
+            with explained(path):
+                self._descriptor = create_private(self._temporary, os.O_TRUNC, directory=folder)
+        except BaseException:
+            os.close(folder)
+            raise
         self._file = SequentialFile(self._descriptor)
 
     def write(self, data: bytes) -> None:
@@ -302,12 +337,12 @@ class LocalWriter(ObjectWriter):
     def finish(self) -> None:
         try:
             self._file.finish(self._file.size)
-            self._close()
             if self._replaces:
-                self._temporary.rename(self._path)
+                self._rename()
             else:
                 self._give_name()
-            sync_directory(self._path.parent)
+            os.fsync(self._folder)
+            self._close()
         except FileExistsError as error:
             self.abandon()
             raise OutputExists(Text("{path} already exists", path=self._path)) from error
@@ -317,22 +352,27 @@ class LocalWriter(ObjectWriter):
     def _give_name(self) -> None:
         """Name the file unless the name is taken. Errors: OSError."""
         try:
-            os.link(self._temporary, self._path)
-            self._temporary.unlink()
+            os.link(self._temporary, self._path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
+            os.unlink(self._temporary, dir_fd=self._folder)
         except OSError as error:
             if error.errno not in (errno.EPERM, errno.EOPNOTSUPP):
                 raise
             if os.path.lexists(self._path):  # a file system without hard links
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-            self._temporary.rename(self._path)
+            self._rename()
+
+    def _rename(self) -> None:
+        os.rename(self._temporary, self._path.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
 
     def _close(self) -> None:
         if self._descriptor >= 0:
             self._file.close()
             os.close(self._descriptor)
-            self._descriptor = -1
+            os.close(self._folder)
+            self._descriptor = self._folder = -1
 
     def abandon(self) -> None:
+        if self._folder >= 0:
+            with suppress(OSError):
+                os.unlink(self._temporary, dir_fd=self._folder)
         self._close()
-        with suppress(OSError):
-            self._temporary.unlink(missing_ok=True)

@@ -120,6 +120,10 @@ def backup(
     measured = Metrics(out, how.metrics, "backup", store)
     name = how.name or address.name or default_name(opened)
     folder = Repository.open_or_create(storage_of(address.repository)).of(name)
+    if folder.storage.open_to_others:
+        make = f"chmod -R go= {shlex.quote(folder.storage.address)}"
+        words = Text("note: other users can read {repository}; to make it private: {command}")
+        out.note(words.format(repository=folder.storage.address, command=make))
     options = BackupOptions(how.max_rate or 0, kept.keeping, how.full)
     if every is None:
         return _once(out, opened, folder, options, measured)

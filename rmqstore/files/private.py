@@ -25,25 +25,27 @@ READABLE = 0o644
 """Mode of the files that other users' programs read: metrics, and the lock of a store."""
 Removed = Callable[[Path], None]
 """Is called with the path of what an interrupted run left, after its removal."""
+_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
-def create_private(path: Path, flags: int = 0, mode: int = FILE_MODE) -> int:
+def create_private(path: Path | str, flags: int = 0, mode: int = FILE_MODE, directory: int | None = None) -> int:
     """Open a file for reading and writing, create it if needed, give it `mode`, and return its descriptor.
 
-    `flags`: more flags of open(2). The mode of another user's file stays. Errors: OSError.
+    `flags`: more flags of open(2); `directory`: descriptor of the directory in which `path` is a name. The mode of
+    another user's file stays. Errors: OSError.
     """
-    descriptor = os.open(path, _OPEN | flags, mode & FILE_MODE)
+    descriptor = os.open(path, _OPEN | flags, mode & FILE_MODE, dir_fd=directory)
     status = os.fstat(descriptor)
     if stat.S_IMODE(status.st_mode) != mode and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
         os.fchmod(descriptor, mode)
     return descriptor
 
 
-def make_private_directories(directory: Path) -> None:
+def make_private_directories(directory: Path, *, durable: bool = True) -> None:
     """Create a directory and its missing parents, and fsync the parent of each; those that exist keep their mode.
 
-    Errors: NotReadable, NoSpace.
+    `durable`: False not to fsync, for outputs that are made again after a crash. Errors: NotReadable, NoSpace.
     """
     missing = []
     while not directory.is_dir():
@@ -58,7 +60,34 @@ def make_private_directories(directory: Path) -> None:
                     raise
                 continue  # another process was faster
             path.chmod(DIRECTORY_MODE)
-            sync_directory(path.parent)
+            if durable:
+                sync_directory(path.parent)
+
+
+def private_directory_beneath(place: Path, relative: Path) -> int:
+    """Create a directory below another one as needed, following no link between them, and return its descriptor.
+
+    Errors: OSError; ELOOP or ENOTDIR for a link; NotReadable, NoSpace.
+    """
+    make_private_directories(place)
+    folder = os.open(place, _OPEN_DIRECTORY)
+    try:
+        for name in relative.parts:
+            made = True
+            try:
+                os.mkdir(name, DIRECTORY_MODE, dir_fd=folder)
+            except FileExistsError:
+                made = False
+            below = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            if made:
+                os.fsync(folder)
+                os.fchmod(below, DIRECTORY_MODE)
+            os.close(folder)
+            folder = below
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
 
 
 class PrivateFile:

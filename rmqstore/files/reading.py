@@ -37,12 +37,8 @@ def open_beneath(place: Path, relative: Path) -> int:
     Whoever replaces a directory or the file by a link meanwhile gains nothing. `place` may be reached through links.
     Errors: as `open_regular`; ELOOP or ENOTDIR for a link.
     """
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    folder = open_directory_beneath(place, relative.parent)
     try:
-        for name in relative.parts[:-1]:
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
-            folder = below
         flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
         fd = os.open(relative.name, flags, dir_fd=folder)
     finally:
@@ -51,6 +47,20 @@ def open_beneath(place: Path, relative: Path) -> int:
         os.close(fd)
         raise OSError(errno.EINVAL, Text("not a regular file"), str(place / relative))
     return fd
+
+
+def open_directory_beneath(place: Path, relative: Path) -> int:
+    """Open a directory below another one without following any link, and return the descriptor. Errors: OSError."""
+    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for name in relative.parts:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+            os.close(folder)
+            folder = below
+    except BaseException:
+        os.close(folder)
+        raise
+    return folder
 
 
 def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:

@@ -8,6 +8,7 @@ the driver moves the files of the tasks that succeeded to their places, so that 
 from __future__ import annotations
 
 import json
+import os
 import re
 import uuid
 from collections import deque
@@ -21,6 +22,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from rmqstore.files.disk import explained
+from rmqstore.files.private import create_private, make_private_directories
 from rmqstore.messages.arrow import parquet_options
 from rmqstore.scan.tiling import Run
 from rmqstore.views.dump.messages import WRONG_CRC, Skipped
@@ -89,7 +92,7 @@ def move_files(output: Path, files: Iterable[Path]) -> None:
     """Move written files to their places in the output."""
     for file in files:
         target = output.joinpath(*file.parts[-len(PARTITIONS) - 1 :])
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directories(target.parent, durable=False)
         file.replace(target)
 
 
@@ -114,8 +117,9 @@ def write_partitions(batches: Iterable[Any], folder: Path, name: str) -> Iterato
 def _write(held: dict[tuple[str, ...], list[Any]], folder: Path, name: str) -> Iterator[Path]:
     for values, batches in held.items():
         path = folder.joinpath(*map(_directory, PARTITIONS, values), name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        pq.write_table(pa.Table.from_batches(batches), path, **parquet_options(batches[0].schema))
+        make_private_directories(path.parent, durable=False)
+        with explained(path), os.fdopen(create_private(path, os.O_EXCL), "wb") as file:
+            pq.write_table(pa.Table.from_batches(batches), file, **parquet_options(batches[0].schema))
         yield path
 
 
@@ -131,7 +135,10 @@ class Folder:
         context = spark.sparkContext
         self._jvm = context._jvm
         self.path = self._jvm.org.apache.hadoop.fs.Path(path)
-        self._system = self.path.getFileSystem(context._jsc.hadoopConfiguration())
+        settings = self._jvm.org.apache.hadoop.conf.Configuration(context._jsc.hadoopConfiguration())
+        settings.set("fs.permissions.umask-mode", "077")
+        # the cached file system has the settings of the session
+        self._system = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(self.path.toUri(), settings)
 
     @property
     def local(self) -> Path | None:

@@ -24,6 +24,8 @@ from rmqstore.texts import Text
 _HERE = Path(__file__).parent
 _PACKAGE_ROOT = _HERE.parent.parent
 JAVA_SHIM = (_HERE / "java").resolve()
+_PRIVATE = {"spark.hadoop.fs.permissions.umask-mode": "077"}
+"""What Spark writes is for its user alone."""
 LOG_SETTINGS = _HERE / "java" / "log4j2.properties"
 
 
@@ -67,6 +69,7 @@ def settings_for(master: str, given: Mapping[str, str] | None = None) -> dict[st
         "spark.python.authenticate.socketTimeout": "600s",
         "spark.sql.sources.partitionOverwriteMode": "dynamic",
         "spark.sql.parquet.compression.codec": "zstd",
+        **_PRIVATE,
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={LOG_SETTINGS.as_uri()}",
     }
     if master.startswith("local"):
@@ -128,7 +131,7 @@ def open_session(
         for key, value in settings_for(chosen, settings).items():
             builder = builder.config(key, value)
     else:
-        for key, value in settings.items():
+        for key, value in (_PRIVATE | settings).items():
             builder = builder.config(key, value)
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
     try:

@@ -54,7 +54,7 @@ ELSEWHERE = {
     "journals": "removes files only",
     "snapshots": "removes files only",
     "info": "writes to stdout only",
-    "pipeline": "tests/spark/test_pipeline.py",
+    "pipeline": "tests/spark/test_privacy.py",
 }
 
 

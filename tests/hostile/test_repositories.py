@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -217,3 +218,53 @@ def test_a_forged_lock_ends_a_backup_with_one_line(repository: Path, tmp_path: P
     result = run("backup", str(unpack("5.4.0-clean")), str(repository), "--name", "a")
     assert (result.exit_code, len(result.stderr.splitlines())) == (4, 1), result.output
     assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("act", ["write", "replace", "lock", "delete"])
+def test_a_link_that_appears_after_the_check_is_not_written_through(
+    repository: Path, tmp_path: Path, act: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "lock").write_bytes(b"precious")
+    log = repository / "a" / "log"
+
+    class Late(LocalStorage):
+        def path_of(self, key: str) -> Path:
+            path = super().path_of(key)
+            log.rename(tmp_path / "log")
+            log.symlink_to(victim)
+            return path
+
+    storage = Late(repository)
+    with pytest.raises(NotReadable):
+        if act == "write":
+            storage.create("a/log/new", b"x")
+        elif act == "replace":
+            storage.replace("a/log/lock", b"x")
+        elif act == "delete":
+            storage.delete("a/log/lock")
+        else:
+            with storage.locked("a/log/lock"):
+                pass
+    assert {path.name: path.read_bytes() for path in victim.iterdir()} == {"lock": b"precious"}
+
+
+def test_backup_says_that_an_old_repository_is_open_to_others(repository: Path) -> None:
+    store = str(unpack("5.4.0-clean"))
+    for path in (repository, *repository.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    before = {path: path.stat().st_mode for path in repository.rglob("*") if path.is_dir()}
+    said = f"note: other users can read {repository}; to make it private: chmod -R go= {repository}"
+    done = run("backup", store, str(repository), "--name", "a")
+    assert (done.exit_code, done.stderr.splitlines().count(said)) == (0, 1), done.output
+    assert {path: path.stat().st_mode for path in before} == before
+    subprocess.run(said.partition("private: ")[2].split(), check=True)
+    assert run("backup", store, str(repository), "--name", "a").stderr == ""
+
+
+def test_a_new_repository_in_a_readable_directory_is_not_open_to_others(tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir(mode=0o755)
+    for _ in range(2):
+        assert run("backup", str(unpack("5.4.0-clean")), str(place)).stderr == ""
