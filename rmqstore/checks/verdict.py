@@ -16,13 +16,15 @@ from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
 from rmqstore.brokers.versions import RUN_VERSIONS, VERSIONS, version_number
+from rmqstore.checks.account import account, at_start, of_records
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.host import host_notes
 from rmqstore.checks.beside.permissions import rights_words
 from rmqstore.checks.beside.settings import Misfit, misfits
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Report, VersionRange, damage_words
+from rmqstore.checks.problems.account import Account
+from rmqstore.checks.problems.report import Fact, Finding, Report, VersionRange, damage_words, damaged_messages
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import (
     AllDispatched,
@@ -47,7 +49,7 @@ from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text import many
 from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
-from rmqstore.texts import Joined, Placed, Text, joined
+from rmqstore.texts import Joined, Placed, Text, first_few, joined
 
 if TYPE_CHECKING:
     from rmqstore.checks.options import VerifyOptions
@@ -297,6 +299,7 @@ _MANY_QUEUES = 1000  # a start recovers each of them; more would not fit into th
 def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> None:
     """Add the forecast and the verdict to the report of a whole store; `store` has the present names of all files."""
     report, misplaced = verified.report, verified.misplaced
+    base = verified.account = account(misplaced.store if misplaced is not None else store, verified)
     note = delay_levels.note(store)  # of this object, whose levels are known
     many_queues = len(verified.logs.queues) > _MANY_QUEUES
     if options.ranges and not (report.live or many_queues):
@@ -317,7 +320,8 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         forecast = starts().of(options.broker or None)
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
-    answer = _answer(store, verified, options, forecast, faults)
+    answer = _answer(store, verified, options, forecast, faults, base)
+    report.account = at_start(base, forecast, answer.left.gone)
     report.verdict = answer.sentence + _assumed_size(store)
     report.delivers_all = answer.left.is_nothing(forecast) and not (answer.newer or answer.misfits)
     if options.ranges:
@@ -328,7 +332,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
             if version == forecast.version:
                 return _row(forecast, answer)
             other = start.of(version)
-            return _row(other, _answer(store, verified, options, other, faults))
+            return _row(other, _answer(store, verified, options, other, faults, base))
 
         add_ranges(store, report, row_of, named=options.broker and forecast.version, narrow=narrow)
     _tell_separate_rocksdb(store, report, forecast)
@@ -351,6 +355,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if not forecast.starts and report.clean and not report.live:
         facts = {"reason": forecast.reason or "", "broker": forecast.version}
         found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
+    report.notes += _gone_note(base)
     if note:
         report.notes.append(note)
     report.notes.extend(host_notes(store, max((result.max_time for result in verified.logs.results), default=0)))
@@ -377,14 +382,19 @@ class _StartVerdict:
 
 
 def _answer(
-    store: Store, verified: Verified, options: VerifyOptions, forecast: StartForecast, finder: FaultFinder
+    store: Store,
+    verified: Verified,
+    options: VerifyOptions,
+    forecast: StartForecast,
+    finder: FaultFinder,
+    base: Account,
 ) -> _StartVerdict:
-    """Return what the start of one version would do, by its forecast and by what the checks found."""
+    """Return what the start of one version would do, by its forecast, the account and what the checks found."""
     report, misplaced = verified.report, verified.misplaced
     exceptions = ""
     contradicting: tuple[Misfit, ...] = ()
     if forecast.starts:
-        exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report) + _forgotten(report)
+        exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report, base) + _forgotten(report)
         exceptions += rights_words(report.findings)
         config = as_configured(store.config.changed(dict(options.settings)), forecast.version)
         contradicting = tuple(misfits(store, config, rules_for(forecast.version)))
@@ -395,14 +405,14 @@ def _answer(
     of_deleted = (f for f in report.findings.listed if f.code == codes.CQ_DELETED_TOPIC)
     deleted = {f.queue: int(f.facts["messages"] or 0) for f in of_deleted}
     rows_beside = forecast.reads_rows_beside
-    left = Left(Undelivered(), Undelivered()) if rows_beside else _left(store, verified, forecast, deleted)
+    left = Left() if rows_beside else _left(store, verified, forecast, deleted, base)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         parts = {name: part for name, part in verified.logs.queues.items() if f"{name[0]}/{name[1]}" not in deleted}
         no_rows = rows_beside or _unseen(store, forecast)
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if no_rows else parts)
         left = replace(left, gone=gone)
     if forecast.starts and verified.dledger is not None and _leaves_dledger(store, options, forecast.version):
-        all_of_them = Undelivered(verified.dledger.messages, len(verified.dledger.queues))
+        all_of_them = Undelivered({name: of_records(part) for name, part in verified.dledger.queues.items()})
         left = replace(left, gone=max(left.gone, all_of_them, key=lambda gone: gone.messages))
     withheld: tuple[str, ...] = ()
     if forecast.starts:
@@ -451,6 +461,22 @@ def _tell_lines(report: Report, config: BrokerConfig) -> None:
         report.findings.add(Finding(code, "config", "broker.conf", facts=facts))
 
 
+def _gone_note(base: Account) -> list[str]:
+    """Return a note with the numbers of messages before the begin of the log that queues and the index still list."""
+    if not base.gone_before_begin:
+        return []
+    words = Text(
+        "consume queues or the index still list {messages} before the log's begin at {begin:,}",
+        messages=many(base.gone_before_begin, "message"),
+        begin=base.begin_at,
+    )
+    if not base.unread_gone:
+        return [words]
+    worst = sorted(base.unread_gone.items(), key=lambda one: (-one[1], one[0]))
+    groups = first_few([Placed("{group} ({count:,})", group=group, count=count) for group, count in worst], 3)
+    return [Text("{words}; groups that had not read all of them, and how many: {groups}", words=words, groups=groups)]
+
+
 def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict) -> None:
     """Report the settings at fault, each with the line to write."""
     if report.live:
@@ -470,19 +496,20 @@ def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict)
             report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
 
 
-def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str]) -> Left:
+def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str], base: Account) -> Left:
     """Return what the start leaves in the log, without the messages of the `deleted` queues ("TOPIC/ID")."""
     parts = verified.logs.queues
     states = {label: state for label, state in verified.report.queues.items() if label not in deleted}
+    in_log = {name: one.in_log for name, one in base.queues.items()}
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
-        return left_unreadable(forecast, parts, states, verified.logs.misfiled)
+        return left_unreadable(forecast, parts, states, verified.logs.misfiled, in_log)
     light = [name for name in map(split_queue_label, states) if store.reads_rows(name[0])]
     in_files = {label: state for label, state in states.items() if not store.reads_rows(topic_of(label))}
-    left = left_unreadable(forecast, parts, in_files, verified.logs.misfiled)
+    left = left_unreadable(forecast, parts, in_files, verified.logs.misfiled, in_log)
     if store.commitlog is not None:
         more = left_in_light_queues(forecast, parts, light, store.commitlog, verified.dispatched_rows)
-        left.gone.messages += more.messages
-        left.gone.queues += more.queues
+        for name, places in more.places.items():
+            left.gone.add(name, places)
     return left
 
 
@@ -552,13 +579,17 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
     return Text("{who} would start empty: {gone}", who=who, gone=gone)
 
 
-def _not_here(report: Report) -> str:
+def _not_here(report: Report, base: Account) -> str:
     """Return the end of the verdict about messages and units that a start neither loses nor restores."""
     listed = report.findings.listed
     foreign = report.findings.counts[codes.CL_FOREIGN_FILE]
     words = (
         Text(", but {belong} to another log", belong=many(foreign, "file belongs", "files belong")) if foreign else ""
     )
+    if base.lost_already > base.fillers:
+        if damaged_messages(report.findings) == base.lost_already - base.fillers:
+            return words  # the verdict begins with them
+        return words + Text(", but the log lacks {messages}", messages=base.lacking_words())
     for where in dict.fromkeys(row.not_here for row in PROBLEMS.values() if row.not_here):
         found = [f for f in listed if f.problem.not_here == where]
         if any(f.problem.of_queues for f in found):

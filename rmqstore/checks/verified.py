@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.beside.timer import TimerFacts
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.misplaced_files import Misplaced
+    from rmqstore.checks.problems.account import Account
     from rmqstore.checks.rows import MessageRowFacts
 
 
@@ -47,6 +48,10 @@ class Verified:
     """Whether the RocksDB of the consume queues cannot be opened, or not be read completely."""
     dispatched_rows: int | None = None
     """The end of the last message that was written to the RocksDB (global offset); None: unknown."""
+    too_young: bool = False
+    """Whether the files before the log were too young to expire by age when the broker last ran."""
+    account: Account | None = None
+    """The account of the messages; None before the verdict, and for a part of a store."""
     batch_topics: frozenset[str] = frozenset()
     """Topics whose messages belong in a BatchCQ."""
     known: KnownParts | None = None

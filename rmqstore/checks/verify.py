@@ -13,6 +13,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import numpy as np
+
 from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
 from rmqstore.checks.beside.compaction import check_compaction
 from rmqstore.checks.beside.config import (
@@ -26,6 +28,7 @@ from rmqstore.checks.beside.config import (
 )
 from rmqstore.checks.beside.controller import check_epochs
 from rmqstore.checks.beside.directory import check_directory
+from rmqstore.checks.beside.dledger import entries_after
 from rmqstore.checks.beside.read_rights import check_read_rights
 from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
 from rmqstore.checks.index.tally import IndexTally
@@ -43,6 +46,7 @@ from rmqstore.checks.log.findings import check_false_blanks, check_log, check_mi
 from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.witnesses import Witnesses, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions
 from rmqstore.checks.problems import codes
@@ -292,11 +296,26 @@ class Examination:
         topics = frozenset(types) if types and not only_in_backup(store.files, store.root) else None
         verified.logs = Logs(results, topics, lag_is_normal=store.abort or report.live, queues=join_queues(results))
         verified.logs.grows = report.live or self.partial is not None
+        verified.logs.witnesses = self._witnesses()
         verified.logs.committed = committed
         if verified.legacy is not None:
             report.commitlog = verified.legacy.numbers()
         if verified.dledger is not None:
             report.dledger = verified.dledger.numbers()
+
+    def _witnesses(self) -> Witnesses:
+        """Return what lists messages outside of the logs' records, before the consume queues are checked.
+
+        Beside a log that grows, or of which only a part was read, nothing is outside.
+        """
+        verified, results = self.verified, self.verified.results
+        if verified.logs.grows or not results:
+            return Witnesses()
+        outside = outside_records(results)
+        offsets = {pos + results[-1].body_offset for pos, _ in entries_after(self.store, results[-1])}
+        indexed = verified.index.offsets_within(outside) if verified.index is not None else np.zeros(0, np.int64)
+        known = np.union1d(indexed, np.array(sorted(offsets), dtype=np.int64))
+        return Witnesses(outside, offsets=known, named=np.zeros(len(known), dtype=np.bool_))
 
     def _compare_index(self, committed: int | None) -> None:
         catalog, logs, results = self.verified.index, self.store.logs, self.verified.results
@@ -416,7 +435,9 @@ class Examination:
         check_checkpoint(store, end if self.partial is None else None, self.findings, raw=self.checkpoint)
         queue_range = self.queue_range
         if results and self.options.reads_whole_log:
-            self.report.notes.extend(too_young_to_expire(self.on_disk, results[0]))
+            notes = too_young_to_expire(self.on_disk, results[0])
+            self.verified.too_young = bool(notes)
+            self.report.notes.extend(notes)
         if queue_range is not None and self.partial is None:
             config = self.verified.config
             times = (results[-1].last_time, end.last_store_timestamp) if end is not None else (0, 0)

@@ -89,6 +89,16 @@ class Ranges:
         """Return the numbers of the set within [start, stop)."""
         return self & Ranges.span(start, stop)
 
+    def without_last(self, count: int) -> Ranges:
+        """Return the set without its `count` highest numbers; empty if it has no more."""
+        parts = list(self.parts)
+        while parts and count > 0:
+            start, stop = parts.pop()
+            if stop - start > count:
+                parts.append((start, stop - count))
+            count -= stop - start
+        return Ranges(tuple(parts))
+
     @property
     def start(self) -> int:
         """The lowest number. Errors: IndexError for an empty set."""

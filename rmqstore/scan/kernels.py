@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.formats.message import crc32
+from rmqstore.formats.ranges import Ranges
 from rmqstore.scan import native
 from rmqstore.scan.native import I64 as I64
 from rmqstore.scan.native import U8 as U8
@@ -201,3 +202,13 @@ def _hash_word(word: U64) -> U64:
     pairs = ((word >> np.uint64(8)) & _EVEN_BYTES) * np.uint64(31) + (word & _EVEN_BYTES)
     fours = ((pairs >> np.uint64(16)) & _EVEN_PAIRS) * np.uint64(31**2) + (pairs & _EVEN_PAIRS)
     return (fours >> np.uint64(32)) * np.uint64(31**4) + (fours & _LOW_HALF)
+
+
+def within(ranges: Ranges, points: I64) -> Bool:
+    """Return which points a set has."""
+    if not ranges:
+        return np.zeros(len(points), dtype=np.bool_)
+    starts = np.array([start for start, _ in ranges.parts], dtype=np.int64)
+    stops = np.array([stop for _, stop in ranges.parts], dtype=np.int64)
+    at = np.searchsorted(starts, points, side="right") - 1
+    return (at >= 0) & (points < stops[np.maximum(at, 0)])

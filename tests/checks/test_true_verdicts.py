@@ -139,7 +139,7 @@ def test_a_blank_over_messages_is_named_with_what_it_hides(tmp_path: Path) -> No
     (finding,) = report.findings.listed
     assert (finding.code, finding.offset) == ("CL-FALSE-BLANK", gone[0][0])
     assert finding.facts["messages"] == 5
-    assert report.verdict.endswith("but 5 messages are gone where a BLANK is now")
+    assert report.verdict.endswith("but the log lacks 5 messages of 2 queues")
 
 
 def test_one_wrong_unit_into_a_blank_does_not_make_it_a_false_one(tmp_path: Path) -> None:
@@ -157,13 +157,13 @@ def test_units_after_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path) 
     close_early(store, -1, 5)
     report = verify(open_store(store.path))
     assert report.findings.counts["CQ-BEYOND-LOG"] == 2
-    assert report.verdict.endswith("but 5 consume queue units point after the end of the log")
+    assert report.verdict.endswith("but the log lacks 5 messages of 2 queues")
 
 
 @pytest.mark.parametrize(
     ("gone", "words"),
     [
-        (("consumequeue",), "but 45 index entries point after the end of the log"),
+        (("consumequeue",), "but the log lacks at least 14 messages"),
         (("consumequeue", "index"), "but the checkpoint has the time of a later message"),
     ],
 )

@@ -46,6 +46,13 @@ def test_a_clipped_set_has_what_is_in_the_span(intervals: list[tuple[int, int]],
     assert set(Ranges.of(intervals).clip(start, stop)) == {n for n in numbers(intervals) if start <= n < stop}
 
 
+@given(INTERVALS, st.integers(-3, 90))
+def test_the_highest_numbers_can_be_left_out(intervals: list[tuple[int, int]], count: int) -> None:
+    left = Ranges.of(intervals).without_last(count)
+    assert is_normal(left)
+    assert list(left) == sorted(numbers(intervals))[: max(0, len(numbers(intervals)) - max(0, count))]
+
+
 def test_a_huge_interval_costs_one_interval() -> None:
     whole = Ranges.span(0, 1 << 62)
     assert len(whole - Ranges.points((5, 7))) == (1 << 62) - 2

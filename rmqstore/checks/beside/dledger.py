@@ -9,7 +9,9 @@ Source: DLedgerMmapFileStore#updateCommittedIndex, DLedgerCommitLog#getMaxOffset
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,9 +24,12 @@ from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
-from rmqstore.scan.units import last_nonzero
+from rmqstore.scan.units import last_nonzero, unit_chunks
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text, joined
+
+if TYPE_CHECKING:
+    from rmqstore.checks.log.commitlog import LogResult
 
 _UNIT = dledger.INDEX_UNIT
 _TEXT_LIMIT = 64 << 10
@@ -69,6 +74,9 @@ def check_dledger_texts(store: Store, findings: Findings) -> None:
     elif store.part == CURRTERM and (faults := dledger.parse_currterm(raw).faults):
         facts: dict[str, Fact] = {"reason": joined(faults, "; ")}
         findings.add(Finding(codes.DL_TERM, "dledger", store.path.name, 0, len(raw), facts))
+
+
+_CHUNK = 1 << 16  # bytes of units
 
 
 def _overlap(store: Store, files: DLedgerFiles, findings: Findings) -> None:
@@ -244,3 +252,20 @@ def _in_data(data: MappedFileQueue, tiling: Tiling, index: int) -> int | None:
 def _header(data: MappedFileQueue, at: int) -> dict[str, int] | None:
     raw = data.pread(dledger.ENTRY.size, at) if data.start <= at < data.stop else b""
     return dledger.ENTRY.parse(raw) if len(raw) == dledger.ENTRY.size else None
+
+
+def entries_after(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str, int]]]:
+    """Yield (position, unit) of the consecutive entries that DLedger's index has after the end of the data."""
+    files = store.dledger
+    if files is None or not log.body_offset or not log.messages:
+        return
+    size, end, number = log.queue.file_size, log.wrote, log.entries.last_index + 1
+    for chunk in unit_chunks(files.index, dledger.INDEX_UNIT, start=dledger.index_at(number), chunk=_CHUNK):
+        for row in chunk.units:
+            unit = {name: int(row[name]) for name in ("pos", "size", "index", "term")}
+            pos, length = unit["pos"], unit["size"]
+            fresh = pos % size == 0 and 0 <= pos - end < size
+            if unit["index"] != number or not (pos == end or fresh) or not log.body_offset < length <= size:
+                return
+            yield pos, unit
+            end, number = pos + length, number + 1

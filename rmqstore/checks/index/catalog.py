@@ -29,8 +29,9 @@ from rmqstore.formats import index, properties
 from rmqstore.formats.index import UNIT, unit_at
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK, is_filler_text
+from rmqstore.formats.ranges import Ranges
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool
+from rmqstore.scan.kernels import I64, Bool, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,7 @@ def time_diffs(files: Sequence[IndexFile], number: I64, time: I64) -> I64:
 
 _PIECE = 1 << 31  # bytes of log in one comparison, so that offset and hash fit into 62 bits
 _NO_END = (1 << 63) - 1
+_UNITS = 1 << 16  # read at a time
 
 
 def _find(values: I64, ordered: I64) -> tuple[I64, Bool]:
@@ -244,6 +246,31 @@ class IndexCatalog:
             return IndexEntries(*[np.empty(0, dtype=np.int64)] * 5), whole
         return IndexEntries(*(np.concatenate(column) for column in zip(*parts, strict=True))), whole
 
+    def offsets_within(self, ranges: Ranges) -> I64:
+        """Return the log offsets within some ranges that entries have, sorted, without those of garbage."""
+        found = [np.zeros(0, dtype=np.int64)]
+        for number, first, count, least, greatest in self._blocks if ranges else ():
+            if not ranges.clip(least, greatest + 1):
+                continue
+            for at in range(first, first + count, _UNITS):
+                units: Any = index.UNIT.array(self.files[number].units(at, min(_UNITS, first + count - at)))
+                offset = units["phy_offset"].astype(np.int64)
+                found.append(np.unique(offset[within(ranges, offset) & _written(units, at)]))
+        return np.unique(np.concatenate(found))
+
+    def count_before(self, begin: int) -> int:
+        """Return how many messages before a log offset have entries, which are in the order of the log."""
+        total, last = 0, -1
+        for number, first, count, least, _ in self._blocks:
+            if least >= begin:
+                continue
+            units: Any = index.UNIT.array(self.files[number].units(first, count))
+            offset = units["phy_offset"].astype(np.int64)
+            old = offset[(offset < begin) & _written(units, first)]
+            total += int((np.diff(old, prepend=last) > 0).sum())
+            last = max([last, *old[-1:].tolist()])
+        return total
+
     def check_end(self, wrote: int, findings: Findings) -> None:
         """Report each file with entries that point to the end of the log (`wrote`, bytes) or beyond it."""
         for number, file in enumerate(self.files):
@@ -360,3 +387,16 @@ class _Chains:
                 return at == unit
             self.left -= 1
         return False
+
+
+def _written(units: Any, first: int) -> Bool:
+    """Return which index units, the first of which has a number, a broker can have written; garbage fits rarely.
+
+    Units are in log order, and each one continues a chain with an earlier unit. Source: IndexFile#putKey, 5.4.0
+    """
+    offset, previous = units["phy_offset"].astype(np.int64), units["prev_index"].astype(np.int64)
+    good: Bool = (units["key_hash"] >= 0) & (units["time_diff"] >= 0)
+    good &= (previous >= 0) & (previous < np.arange(first, first + len(units)))
+    before, own, after = offset[:-2], offset[1:-1], offset[2:]
+    good[1:-1] &= ~((before <= after) & ((own < before) | (own > after)))
+    return good

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult, Misfiled
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.log.witnesses import Witnesses
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import properties
@@ -149,7 +150,7 @@ class Logs:
     killed or is running, so the last messages may not be dispatched yet. `committed`: entries from here on are
     dispatched only after a leader has committed them (DLedger). `grows`: the log may continue after the part that was
     read. `queues`: joined over all logs. `foreign_from`: start of the first file of another broker, from which on queue
-    offsets are not checked.
+    offsets are not checked. `witnesses`: what lists messages that the log does not have.
     """
 
     results: list[LogResult]
@@ -161,6 +162,7 @@ class Logs:
     misfiled: Misfiled = field(default_factory=Misfiled)
     pointing: Pointing = field(default_factory=Pointing)
     foreign_from: int | None = None
+    witnesses: Witnesses = field(default_factory=Witnesses)
 
     @property
     def min_offset(self) -> int:

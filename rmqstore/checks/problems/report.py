@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.account import Account
 from rmqstore.checks.problems.problem import Extent, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.disk import is_snapshot_address
@@ -275,6 +276,8 @@ class Report:
     writer: dict[str, Any] | None = None
     """Which versions can have written the store last, and the signs for it."""
     verdict: str = ""
+    account: Account | None = None
+    """The account of the messages, with the start of `broker`; None for a part of a store."""
     delivers_all: bool = False
     """Whether the start of `broker` succeeds, and consumers then get all messages of the log."""
     queues: dict[str, QueueState] = field(default_factory=dict)
@@ -423,6 +426,7 @@ class Report:
             "brokers": [row.to_json() for row in self.brokers],
             "writer": self.writer,
             "verdict": self.verdict,
+            "account": None if self.account is None else self.account.to_json(),
             "queues": {name: asdict(state) for name, state in sorted(self.queues.items())},
             "counts": dict(sorted(self.findings.counts.items())),
             "findings": [f.to_json(self.repairable, self.config) for f in self.ordered()],
@@ -437,12 +441,7 @@ class Report:
 
 def damage_words(findings: Findings) -> str:
     """Say what is damaged in the logs: "4 messages and 1 stretch of the log are damaged"; "" for no damage."""
-    of_log = [f for f in findings.listed if f.in_log and f.problem.extent is not Extent.NOTHING]
-    records, listed = damaged_records(findings), len(of_log)
-    places = sum(not _is_record(f) for f in of_log)
-    counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].extent is not Extent.NOTHING)
-    unlisted = max(0, counted - listed)
-    messages = len(records) + unlisted
+    messages, places = _damaged(findings)
     parts = []
     if messages:
         parts.append(many(messages, "message"))
@@ -450,6 +449,20 @@ def damage_words(findings: Findings) -> str:
         parts.append(many(places, "stretch of the log", "stretches of the log"))
     words = Text("{parts} is damaged") if messages + places == 1 else Text("{parts} are damaged")
     return words.format(parts=joined(parts, " and ")) if parts else ""
+
+
+def damaged_messages(findings: Findings) -> int:
+    """Return how many messages are damaged, if nothing else of the log is; 0 with other damage, or without any."""
+    messages, places = _damaged(findings)
+    return 0 if places else messages
+
+
+def _damaged(findings: Findings) -> tuple[int, int]:
+    """Return how many messages, and how many other stretches of the logs are damaged."""
+    of_log = [f for f in findings.listed if f.in_log and f.problem.extent is not Extent.NOTHING]
+    places = sum(not _is_record(f) for f in of_log)
+    counted = sum(n for code, n in findings.counts.items() if PROBLEMS[code].extent is not Extent.NOTHING)
+    return len(damaged_records(findings)) + max(0, counted - len(of_log)), places
 
 
 def damaged_records(findings: Findings) -> set[tuple[str, int]]:

@@ -66,11 +66,14 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         if ended:
             add(codes.BCQ_GHOST_UNITS, at, facts)
             continue
+        name = files.topic, files.queue_id
         if offset < logs.min_offset:
             high = max(high, base + count)
+            logs.witnesses.before.setdefault(name, []).append((base, base + count))
             continue
         row = by_offset.get(offset)
         if row is None:
+            logs.witnesses.add_batch(name, base, count, offset)
             if logs.damaged(offset) or (logs.hidden(offset, size) and base not in bases):
                 logs.lose(offset, files.topic)
             else:

@@ -24,7 +24,7 @@ from rmqstore.checks.log.queue_parts import KEPT, Missing
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState, Report
 from rmqstore.checks.queues.batch_queue import batches_of, report_missing
-from rmqstore.checks.queues.consumequeue import QueueCheck, check_consume_queues
+from rmqstore.checks.queues.consumequeue import QueueCheck, UnitChunk, check_consume_queues
 from rmqstore.files.config import TABLES, WITHOUT_POSITIONS, StoredTable, directory_of, tables_in
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
@@ -36,6 +36,7 @@ from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.scan.dispatch import BatchRow
+from rmqstore.scan.kernels import Bool
 from rmqstore.scan.units import UnitArray
 from rmqstore.texts import Text
 
@@ -61,8 +62,10 @@ def _check_batches(
                 low = base if low < 0 else low
             elif row is None and (logs.damaged(offset) or logs.hidden(offset, size)):
                 logs.lose(offset, name[0])
+                logs.witnesses.add_batch(name, base, 1, offset)
             else:
                 facts: dict[str, Fact] = {"commitlog_offset": offset, "base_offset": base}
+                logs.witnesses.add_batch(name, base, 1, offset)
                 facts["reason"] = Text("no batch of this queue starts there")
                 findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT_SIZE, UNIT_SIZE, facts))
     missing = [row for row in batches if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]
@@ -378,6 +381,10 @@ class _RowsCheck(QueueCheck):
 
     def _check_files(self) -> None:
         """Check nothing: there are no files."""
+
+    def _witness(self, chunk: UnitChunk, expired: Bool) -> None:
+        """Note what these rows list; those before the log prove nothing: a broker deletes rows at some later time."""
+        super()._witness(chunk, np.zeros_like(expired))
 
     def _queue_of(self, topic: str, queue_id: int) -> MappedFileQueue:
         return self.queues.queue(topic, queue_id)

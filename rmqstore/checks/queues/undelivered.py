@@ -7,13 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.checks.log.commitlog import Misfiled
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.log.witnesses import END
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings, QueueState
 from rmqstore.checks.problems.table import PROBLEMS
@@ -21,9 +24,10 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.javatext import java_text
 from rmqstore.formats.message import is_dispatched
+from rmqstore.formats.ranges import Ranges
 from rmqstore.formats.text import many
 from rmqstore.scan.dispatch import QueueTable
-from rmqstore.scan.kernels import I64
+from rmqstore.scan.kernels import I64, consecutive
 from rmqstore.scan.records import good_records
 from rmqstore.texts import Placed, Text, joined
 
@@ -62,15 +66,41 @@ def all_dispatched(
 
 @dataclass(slots=True)
 class Undelivered:
-    """The number of messages in the log that no consumer gets after the start, and of their queues."""
+    """The places of messages in the log that no consumer gets after the start, by queue.
+
+    `dropped`: how many of them have a unit that the start cuts, which the verdict names apart.
+    """
+
+    places: dict[QueueName, Ranges] = field(default_factory=dict)
+    dropped: Counter[QueueName] = field(default_factory=Counter)
+
+    def add(self, name: QueueName, places: Ranges, dropped: int = 0) -> None:
+        if places:
+            self.places[name] = self.places.get(name, Ranges()) | places
+        if dropped := min(dropped, len(places)):
+            self.dropped[name] += dropped
+
+    @property
+    def messages(self) -> int:
+        """The number of messages, without those whose unit is dropped."""
+        return sum(map(len, self.places.values())) - self.dropped.total()
+
+    @property
+    def queues(self) -> int:
+        """The number of queues with such a message."""
+        return sum(len(places) > self.dropped[name] for name, places in self.places.items())
+
+    def text(self) -> str:
+        return Text(
+            "{messages} of {queues}", messages=many(self.messages, "message"), queues=many(self.queues, "queue")
+        )
+
+
+class Moved(NamedTuple):
+    """The number of messages at wrong queue offsets, and of their queues."""
 
     messages: int = 0
     queues: int = 0
-
-    def add(self, count: int) -> None:
-        if count > 0:
-            self.messages += count
-            self.queues += 1
 
     def text(self) -> str:
         return Text(
@@ -80,13 +110,13 @@ class Undelivered:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """Messages that a start leaves in the log: `gone` for consumers, or `moved` to wrong queue offsets.
+    """Messages that a start leaves in the log: `gone` for consumers, or `moved` to wrong queue offsets (a number).
 
     `withheld` says which other messages the services of the broker do not deliver; "" for none.
     """
 
-    gone: Undelivered
-    moved: Undelivered
+    gone: Undelivered = field(default_factory=Undelivered)
+    moved: Moved = field(default_factory=Moved)
     withheld: str = ""
 
     def is_nothing(self, forecast: StartForecast) -> bool:
@@ -154,32 +184,35 @@ def withheld_words(findings: Findings, rules: BrokerRules) -> str:
 
 
 def left_unreadable(
-    forecast: StartForecast, parts: Mapping[QueueName, QueuePart], states: Mapping[str, QueueState], misfiled: Misfiled
+    forecast: StartForecast,
+    parts: Mapping[QueueName, QueuePart],
+    states: Mapping[str, QueueState],
+    misfiled: Misfiled,
+    in_log: Mapping[QueueName, Ranges],
 ) -> Left:
     """Return the messages that remain in the log after the start, but that consumers do not get.
 
-    `parts` are the queues according to the log, `states` those that were compared with their units.
+    `parts` are the queues according to the log, `states` those that were compared with their units, `in_log` the places
+    of all messages of the log.
     """
-    gone, moved = Undelivered(), Undelivered()
-    left = Left(gone, moved)
+    gone, moved = Undelivered(), []
     lost = forecast.lost_by_queue
     if not forecast.starts or not forecast.consume_queues_simulated or not states:
-        return left
+        return Left()
     if sum(lost.values()) != forecast.messages_lost:
-        return left  # the queues of the lost messages are unknown
+        return Left()  # the queues of the lost messages are unknown
     for label, state in states.items():
         name = split_queue_label(label)
         end = forecast.queue_ends.get(name, (state.min, state.min))
-        part = parts.get(name)
-        if part is None and name in forecast.units_put:
-            continue  # the log does not have its messages: they expired, or are gone with the last file
+        part, here = parts.get(name), in_log.get(name, Ranges())
         if part is None or part.restarts or name not in forecast.units_put:
-            missing = state.expected_max - end[1]
+            missing = here.clip(end[1], END)
         else:
-            missing = _without_unit(part, end, forecast.units_put[name], misfiled)
-        gone.add(missing - forecast.units_cut.get(name, 0) - lost.get(name, 0))
-        moved.add(forecast.shifted_units.get(name, 0))
-    return left
+            missing = here & _without_unit(part, end, forecast.units_put[name], misfiled)
+        gone.add(name, missing & here.without_last(lost.get(name, 0)), forecast.units_cut.get(name, 0))
+        if shifted := forecast.shifted_units.get(name, 0):
+            moved.append(shifted)
+    return Left(gone, Moved(sum(moved), len(moved)))
 
 
 def left_in_light_queues(
@@ -202,13 +235,14 @@ def left_in_light_queues(
         part = parts.get(name)
         if part is not None and forecast.starts:
             restart = max(part.restarts, default=-1)
-            out.add(sum(m.count for m in part.missing if restart <= m.last_at and m.first_at < begin))
+            lacking = ((m.start, m.stop) for m in part.missing if restart <= m.last_at and m.first_at < begin)
+            out.add(name, Ranges.of(lacking))
     return out
 
 
 def at_missing_rows(
     store: Store, parts: Mapping[QueueName, QueuePart], forecast: StartForecast, *, seen: bool, before: int
-) -> Undelivered:
+) -> Moved:
     """Count the messages that queue offsets without a row in RocksDB keep from consumers, who do not get past them.
 
     A start adds rows for messages only, so a queue offset that no message has gets none. `parts` are queues that are
@@ -220,7 +254,7 @@ def at_missing_rows(
     from rmqstore.files.rocksdb.database import CannotRead
     from rmqstore.files.rocksdb.queues import RocksDBQueues
 
-    out = Undelivered()
+    counts: list[int] = []
     end = forecast.commitlog_stop
     low, high = forecast.not_dispatched or (0, 0)
     rows: RocksDBQueues | None = None
@@ -233,15 +267,16 @@ def at_missing_rows(
             try:
                 rows = RocksDBQueues(store)
             except CannotRead:
-                return out  # the report says why the rows are not checked
+                return Moved()  # the report says why the rows are not checked
         if rows is not None:
             queue = rows.queue(*name)
             while gaps and _has_rows(queue, gaps[0].expected, gaps[0].got):
                 del gaps[0]
         if gaps:
             after = part.next - gaps[0].got - sum(gap.got - gap.expected for gap in gaps[1:])
-            out.add(after + min(before, gaps[0].expected - part.first))
-    return out
+            counts.append(after + min(before, gaps[0].expected - part.first))
+    held = [count for count in counts if count > 0]
+    return Moved(sum(held), len(held))
 
 
 def _has_rows(queue: RocksDBQueue, start: int, stop: int) -> bool:
@@ -251,53 +286,34 @@ def _has_rows(queue: RocksDBQueue, start: int, stop: int) -> bool:
 
 
 def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[QueueName, QueuePart] | None) -> Undelivered:
-    """Count the messages without units in a span of the log that no start dispatches. It reads the span again.
+    """Return the messages without units in a span of the log that no start dispatches. It reads the span again.
 
     `parts`: the queues according to the log; None: the broker has no unit of any message.
     """
-    table, counts = QueueTable(), Counter[int]()
+    table, found = QueueTable(), dict[int, list[Interval]]()
     for file in log.files:
         if file.stop <= span[0] or file.start >= span[1]:
             continue
         for columns in good_records(file, 0):
             inside = is_dispatched(columns.sys_flag) & (columns.offset >= span[0]) & (columns.offset < span[1])
-            counts.update(table.of(columns.take(inside)).tolist())
+            rows = columns.take(inside)
+            numbers, offsets = table.of(rows), rows.queue_offset
+            for number in np.unique(numbers).tolist():
+                own = np.sort(offsets[numbers == number])
+                found.setdefault(number, []).extend((int(own[a]), int(own[b - 1]) + 1) for a, b in consecutive(own))
     out = Undelivered()
-    for number, count in counts.items():
-        if parts is None:
-            out.add(count)
-            continue
-        part = parts.get((java_text(table.topics[number]), table.queue_ids[number]))
-        out.add(min(count, _length((m.start, m.stop) for m in part.missing)) if part is not None else 0)
+    for number, places in found.items():
+        name = java_text(table.topics[number]), table.queue_ids[number]
+        part = None if parts is None else parts.get(name)
+        lacking = Ranges.of((m.start, m.stop) for m in part.missing) if part is not None else Ranges()
+        out.add(name, Ranges.of(places) if parts is None else Ranges.of(places) & lacking)
     return out
 
 
-def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: Misfiled) -> int:
-    """Count the messages of a queue without a unit between its ends: they get none, or it is cut."""
-    lacking = [(m.start, m.stop) for m in part.missing if not misfiled.explains(m)]
+def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: Misfiled) -> Ranges:
+    """Return the messages of a queue without a unit between its ends: they get none, or it is cut."""
+    lacking = Ranges.of((m.start, m.stop) for m in part.missing if not misfiled.explains(m))
     low = min(max(end[0], part.first), part.next)
     high = max(low, min(end[1], part.next))
-    holes = _overlap(sorted(lacking), [(low, high)])
-    outside = [(part.first, low), (high, part.next)]
-    no_message = sorted((gap.expected, gap.got) for gap in part.gaps)
-    return _length(holes) - _length(_overlap(holes, put)) + _length(outside) - _length(_overlap(outside, no_message))
-
-
-def _length(intervals: Iterable[Interval]) -> int:
-    return sum(b - a for a, b in intervals)
-
-
-def _overlap(one: Iterable[Interval], other: Iterable[Interval]) -> list[Interval]:
-    """Return the intersection of two lists of intervals; each is sorted, without overlaps."""
-    first, second = list(one), list(other)
-    out: list[Interval] = []
-    i = j = 0
-    while i < len(first) and j < len(second):
-        low, high = max(first[i][0], second[j][0]), min(first[i][1], second[j][1])
-        if low < high:
-            out.append((low, high))
-        if first[i][1] <= second[j][1]:
-            i += 1
-        else:
-            j += 1
-    return out
+    outside = Ranges.of(((part.first, low), (high, part.next)))
+    return (lacking.clip(low, high) - Ranges.of(put)) | outside

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.problems import codes as problem_codes
+from rmqstore.checks.problems.account import GONE
 from rmqstore.checks.problems.report import (
     Fact,
     Finding,
@@ -106,8 +107,7 @@ def _verdict(report: Report) -> tuple[str, str]:
             "The log holds {fillers} in place of lost messages. Nothing else is wrong with this store.", fillers=fillers
         )
     elif report.clean:
-        nothing, sound = Text("Nothing is wrong with this store."), Text("The store itself is sound.")
-        state = sound if _start_drops(report) else nothing
+        state = Text("The store itself is sound.") if _start_drops(report) else _nothing_wrong(report)
     elif not problems:
         state = Text("No problems were found, but not everything was checked.")
     elif len(counts) == 1:
@@ -121,6 +121,18 @@ def _verdict(report: Report) -> tuple[str, str]:
     if report.wrong_sizes:
         return Placed("{verdict}.", verdict=verdict), style
     return Placed("{verdict}. {state}", verdict=verdict, state=state) if verdict else state, style
+
+
+def _nothing_wrong(report: Report) -> Text:
+    """Return that nothing is wrong; of a log that cannot have expired by age, also what is gone before its begin."""
+    account = report.account
+    if account is None or account.begin != GONE or not account.gone_before_begin:
+        return Text("Nothing is wrong with this store.")
+    return Text(
+        "Nothing is wrong with this store, which begins at {begin:,} ({messages} gone).",
+        begin=account.begin_at,
+        messages=many(account.gone_before_begin, "earlier message is", "earlier messages are"),
+    )
 
 
 def _what(report: Report, width: int) -> Iterator[Styled]:

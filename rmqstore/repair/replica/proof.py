@@ -34,6 +34,7 @@ from dataclasses import dataclass
 from enum import Enum
 from itertools import islice
 
+from rmqstore.checks.beside.dledger import entries_after
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
@@ -45,7 +46,6 @@ from rmqstore.repair.repaired_log import Span, first_after, last_before, overlap
 from rmqstore.repair.replica.replica import ReplicaLog
 from rmqstore.repair.replica.sources import Place, differing_records
 from rmqstore.repair.salvage.evidence import Evidence, Expected
-from rmqstore.repair.salvage.loss import entries_after
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text
 

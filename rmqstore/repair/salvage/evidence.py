@@ -17,11 +17,11 @@ from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.log.witnesses import outside_records
 from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
 from rmqstore.files.config import delay_offsets, loaded_config, queue_numbers
@@ -276,7 +276,6 @@ def _queue_of_level(logs: Logs, topic: str, at: int) -> int | None:
 
 
 _ROOMY = 256  # bytes that are enough for a visible filler
-_INDEX_CHUNK = 1 << 16  # index units
 _CONTRADICTING = 2  # units that contradict good messages; a single one may be damaged
 
 _Gap = tuple[str, int, int, int]
@@ -460,16 +459,9 @@ class Evidence:
 
     @cached_property
     def _indexed(self) -> I64:
-        found = [np.zeros(0, dtype=np.int64)]
-        for file in self.verified.index.files if self.verified.index is not None else ():
-            for first in range(1, file.last + 1, _INDEX_CHUNK):
-                length = min(_INDEX_CHUNK, file.last + 1 - first)
-                raw = file.units(first, length)
-                units = index.UNIT.array(raw)
-                offset = units["phy_offset"].astype(np.int64)
-                wanted = self._outside.mask(offset) | (offset >= self.logs.wrote)
-                found.append(np.unique(offset[wanted & _written(units, first)]))
-        return np.unique(np.concatenate(found))
+        catalog = self.verified.index
+        wanted = outside_records(self.logs.results)
+        return np.zeros(0, dtype=np.int64) if catalog is None else catalog.offsets_within(wanted)
 
     def open_offsets(self, part: QueuePart, offset: int) -> range:
         """Return the queue offsets that a record at an offset outside good records can have, if it is of a queue."""
@@ -835,16 +827,3 @@ def fits_queue(part: QueuePart, number: int, offset: int) -> bool:
 def in_gap(part: QueuePart, number: int, offset: int) -> bool:
     """Return whether a queue lacks a queue offset between two good messages around an offset of the log."""
     return any(g.expected <= number < g.got and g.before < offset < g.at for g in part.gaps)
-
-
-def _written(units: npt.NDArray[np.void], first: int) -> Bool:
-    """Return which index units, the first of which has a number, a broker can have written; garbage fits rarely.
-
-    Units are in log order, and each one continues a chain with an earlier unit. Source: IndexFile#putKey, 5.4.0
-    """
-    offset, previous = units["phy_offset"].astype(np.int64), units["prev_index"].astype(np.int64)
-    good = (units["key_hash"] >= 0) & (units["time_diff"] >= 0)
-    good &= (previous >= 0) & (previous < np.arange(first, first + len(units)))
-    before, own, after = offset[:-2], offset[1:-1], offset[2:]
-    good[1:-1] &= ~((before <= after) & ((own < before) | (own > after)))
-    return good

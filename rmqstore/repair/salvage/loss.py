@@ -16,12 +16,13 @@ from itertools import chain
 import numpy as np
 
 from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
+from rmqstore.checks.beside.dledger import entries_after
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.documents.plan import Loss
 from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
-from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind
-from rmqstore.formats import consumequeue, dledger, properties
+from rmqstore.files.store import ConsumeQueueFiles, QueueKind, StoreKind
+from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import BLANK_SIZE, HEAD, MAGIC_V1, MAGIC_V2, MIN_SIZE, Fault
@@ -517,23 +518,6 @@ def _one_life(units: Table) -> tuple[Table, int]:
 def _entries_after(evidence: Evidence, log: LogResult) -> set[int]:
     """Return the messages of the consecutive entries that DLedger's index has after the end of the data."""
     return {pos + log.body_offset for pos, _ in entries_after(evidence.store, log)}
-
-
-def entries_after(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str, int]]]:
-    """Yield (position, unit) of the consecutive entries that DLedger's index has after the end of the data."""
-    files = store.dledger
-    if files is None or not log.body_offset or not log.messages:
-        return
-    size, end, number = log.queue.file_size, log.wrote, log.entries.last_index + 1
-    for chunk in unit_chunks(files.index, dledger.INDEX_UNIT, start=dledger.index_at(number), chunk=_CHUNK):
-        for row in chunk.units:
-            unit = {name: int(row[name]) for name in ("pos", "size", "index", "term")}
-            pos, length = unit["pos"], unit["size"]
-            fresh = pos % size == 0 and 0 <= pos - end < size
-            if unit["index"] != number or not (pos == end or fresh) or not log.body_offset < length <= size:
-                return
-            yield pos, unit
-            end, number = pos + length, number + 1
 
 
 def _consumed(ledger: Ledger, evidence: Evidence, log: LogResult, floor: int) -> int:

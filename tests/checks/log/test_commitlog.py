@@ -259,7 +259,7 @@ def test_a_missing_middle_file_is_reported_once(store: Path) -> None:
     report = look(store, parallel=True)
     assert report.findings.counts == {"CL-MISSING-FILE": 1}
     assert facts(report, "CL-MISSING-FILE") == {"from": 32768, "to": 49152, "messages": 93, "topics": "T 93"}
-    assert report.verdict.endswith("lose nothing, but 93 messages are gone with a missing log file")
+    assert report.verdict.endswith("lose nothing, but the log lacks 93 messages of T/0")
 
 
 def test_a_missing_last_file_leaves_everything_else_ahead(store: Path) -> None:

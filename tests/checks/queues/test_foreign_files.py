@@ -70,7 +70,7 @@ def test_a_file_of_another_log_stops_every_repair(store: Path, tmp_path: Path) -
     verified, _ = planned(store)
     (gone,) = [f for f in verified.report.findings.listed if f.code == "CL-MISSING-FILE"]
     assert gone.facts["messages"] == 71
-    assert verified.report.verdict.endswith(", but 71 messages are gone with a missing log file")
+    assert verified.report.verdict.endswith(", but the log lacks 71 messages of 12 queues")
 
 
 @pytest.mark.parametrize("queues", [True, False])
