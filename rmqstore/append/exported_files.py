@@ -142,12 +142,32 @@ def _ndjson(path: Path, lines: Iterable[bytes], first: int) -> Iterator[tuple[st
         yield where, row
 
 
+class _CsvLines:
+    """Lines of a CSV file, for a reader that sets `row`, the characters of the present row, to 0 after each of them."""
+
+    def __init__(self, path: Path, text: io.TextIOWrapper) -> None:
+        self._path = path
+        self._text = text
+        self._number = 0
+        self.row = 0
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self._text.readline(MAX_LINE - self.row):
+            self._number += 1
+            self.row += len(line)
+            if self.row >= MAX_LINE:
+                where = f"{self._path}:{self._number}"
+                raise BadRow(Text("{where}: the row has more than {max_line} bytes", where=where, max_line=MAX_LINE))
+            yield line
+
+
 def _csv(path: Path) -> Iterator[tuple[str, Row]]:
     with path.open("rb") as raw:
-        text = io.TextIOWrapper(raw, encoding="utf-8", newline="")
-        reader = csv.DictReader(text, strict=True)
+        lines = _CsvLines(path, io.TextIOWrapper(raw, encoding="utf-8", newline=""))
+        reader = csv.DictReader(iter(lines), strict=True)
         try:
             for row in reader:
+                lines.row = 0
                 where = f"{path}:{reader.line_num}"
                 if None in row or None in row.values():
                     raise BadRow(Text("{where}: the row and the header have different numbers of fields", where=where))

@@ -31,6 +31,7 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import Store
+from rmqstore.scan import pace
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run, Tiling
@@ -43,8 +44,9 @@ _WAITING = 4  # blocks that are not hashed and written yet
 class PieceWriter:
     """Writes the bytes of a file from a position on. Leaving the block without `finish` leaves no object."""
 
-    def __init__(self, folder: StoreFolder, key: str, start: int) -> None:
+    def __init__(self, folder: StoreFolder, key: str, start: int, max_rate: int = 0) -> None:
         self.key = key
+        self._max_rate = max_rate
         self.start = self.mark = start
         self._writer = folder.storage.writer(folder.key(key))
         self.unread = 0
@@ -81,6 +83,8 @@ class PieceWriter:
             self.unread += unread
             if not data:
                 return
+            if self._max_rate:
+                pace.wait(len(data), self._max_rate)
             self._put(data)
 
     def _put(self, data: bytes) -> None:
@@ -379,7 +383,7 @@ class LogCopier:
         file = split.file
         start = split.start
         key = self._key(file, start)
-        with file.open() as opened, PieceWriter(self.folder, key, start) as writer:
+        with file.open() as opened, PieceWriter(self.folder, key, start, self.options.max_rate) as writer:
             part = function(replace(split, file=replace(file, files=CopiedFiles(file.files, writer))))
             if not part.vanished:
                 self._add(file, writer.finish(opened, min(file.length, file.file_size)))
@@ -395,7 +399,8 @@ class LogCopier:
         stop = min(stop, file.stop) - file.start
         if stop <= start and file.start in self.files:
             return
-        with file.open() as opened, PieceWriter(self.folder, self._key(file, start), start) as writer:
+        key = self._key(file, start)
+        with file.open() as opened, PieceWriter(self.folder, key, start, self.options.max_rate) as writer:
             self._add(file, writer.finish(opened, min(stop, file.length)))
             self.copied.unread += writer.unread
 

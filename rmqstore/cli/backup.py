@@ -83,7 +83,9 @@ class How:
 @click.option("--every", type=DURATION, metavar="TIME", help="Add a snapshot every TIME, such as 60s, until stopped.")
 @kept_options
 @click.option("--full", is_flag=True, help="Read the whole log again, and compare it with the repository.")
-@click.option("--max-rate", type=SIZE, metavar="SIZE", help="Read at most this much per second, such as 50M.")
+@click.option(
+    "--max-rate", type=SIZE, metavar="SIZE", help="Read at most this much of the log per second, such as 50M."
+)
 @metrics_option
 @gathered("kept", KeepOptions)
 @gathered("how", How)

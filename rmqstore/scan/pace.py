@@ -50,5 +50,6 @@ def follow(clock: Clock) -> None:
 def wait(size: int, rate: int) -> None:
     """Wait until `size` bytes that were just read are within `rate` bytes per second, of all processes together."""
     with _clock.get_lock():
-        due = _clock.value = max(_clock.value + size / rate, time.monotonic())
+        now = time.monotonic()
+        due = _clock.value = max((_clock.value or now) + size / rate, now)
     time.sleep(max(0.0, due - time.monotonic()))

@@ -60,3 +60,20 @@ def test_exported_columns(tmp_path: Path, suffix: str) -> None:
     path.write_bytes(b"PAR1" + b"\xff" * 1000 + b"PAR1")
     assert_one_line(3, "import", str(path), "--output", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("row", "number"),
+    [(b"x" * 3_000_000, 2), (b'"' + b"x\n" * 1_000_000, 524_280)],
+    ids=["a line", "a row of many lines"],
+)
+def test_a_row_of_csv_without_end_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: bytes, number: int
+) -> None:
+    monkeypatch.setattr("rmqstore.append.exported_files.MAX_LINE", 1 << 20)
+    path = tmp_path / "all.csv"
+    path.write_bytes(b"topic,body_base64\n" + row)
+    done = run("import", str(path), "--output", str(tmp_path / "new"))
+    assert done.exit_code == 3
+    assert done.stderr.startswith(f"error: {path}:{number}: the row has more than 1048576 bytes — ")
+    assert len(done.stderr.splitlines()) == 1

@@ -286,7 +286,8 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
                 "--max-rate",
                 type=SIZE,
                 metavar="SIZE",
-                help="Read at most this much of the log per second, such as 50M; all processes together.",
+                help="Read at most this much of the log per second, such as 50M; all processes together. "
+                "Other files do not count.",
             ),
         ]
     if report:
