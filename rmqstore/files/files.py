@@ -443,7 +443,45 @@ _SHORT = 4096
 _MOST = 4096
 
 
-class RememberedFiles(Files):
+class ForwardedFiles(Files):
+    """Files that are read through others; a subclass changes how some of them are seen."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def list(self, directory: Path) -> list[DirEntry]:
+        return self._files.list(directory)
+
+    def stat(self, path: Path) -> DirEntry | None:
+        return self._files.stat(path)
+
+    def open(self, path: Path) -> OpenFile:
+        return self._files.open(path)
+
+    def local(self, directory: Path) -> contextlib.AbstractContextManager[Path]:
+        return self._files.local(directory)
+
+    @property
+    def on_this_machine(self) -> bool:
+        return self._files.on_this_machine
+
+    def real_path(self, path: Path) -> Path:
+        return self._files.real_path(path)
+
+    def identity(self, path: Path) -> FileIdentity | None:
+        return self._files.identity(path)
+
+    def rights(self, path: Path) -> FileRights | None:
+        return self._files.rights(path)
+
+    def allocated(self, path: Path) -> int | None:
+        return self._files.allocated(path)
+
+    def may_read(self, path: Path) -> bool:
+        return self._files.may_read(path)
+
+
+class RememberedFiles(ForwardedFiles):
     """The files of `files`; the first listed directories, examined paths and short reads are kept.
 
     So that the simulated starts of many versions, which read the same units and settings, cost little more than one.
@@ -451,7 +489,7 @@ class RememberedFiles(Files):
     """
 
     def __init__(self, files: Files) -> None:
-        self._files = files
+        super().__init__(files)
         self._listed: dict[Path, list[DirEntry]] = {}
         self._examined: dict[Path, DirEntry | None] = {}
         self._read: dict[tuple[Path, int, int], bytes] = {}
@@ -487,28 +525,3 @@ class RememberedFiles(Files):
             if len(known) <= _SHORT and len(self._read) < _MOST:
                 self._read[place] = known
         return known
-
-    def open(self, path: Path) -> OpenFile:
-        return self._files.open(path)
-
-    def local(self, directory: Path) -> contextlib.AbstractContextManager[Path]:
-        return self._files.local(directory)
-
-    @property
-    def on_this_machine(self) -> bool:
-        return self._files.on_this_machine
-
-    def real_path(self, path: Path) -> Path:
-        return self._files.real_path(path)
-
-    def identity(self, path: Path) -> FileIdentity | None:
-        return self._files.identity(path)
-
-    def rights(self, path: Path) -> FileRights | None:
-        return self._files.rights(path)
-
-    def allocated(self, path: Path) -> int | None:
-        return self._files.allocated(path)
-
-    def may_read(self, path: Path) -> bool:
-        return self._files.may_read(path)

@@ -12,11 +12,10 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
 from enum import StrEnum
 from pathlib import Path
 
-from rmqstore.files.files import DirEntry, FileIdentity, FileRights, Files, LocalFile, OpenFile
+from rmqstore.files.files import DirEntry, Files, ForwardedFiles, LocalFile, OpenFile
 from rmqstore.files.reading import open_beneath
 from rmqstore.texts import Text
 
@@ -107,7 +106,7 @@ def entries_on_disk(
             yield entry, status
 
 
-class OwnFiles(Files):
+class OwnFiles(ForwardedFiles):
     """The files of a store without what its links lead to outside of it: for all that hands their bytes to others.
 
     `places`: the directories that are the store's own. An entry that is a link to something else, or a link in a
@@ -116,7 +115,7 @@ class OwnFiles(Files):
     """
 
     def __init__(self, files: Files, places: Sequence[Path]) -> None:
-        self._files = files
+        super().__init__(files)
         self._tops = frozenset(places)
         self._places = [files.real_path(place) for place in places if files.is_directory(place)]
 
@@ -159,25 +158,3 @@ class OwnFiles(Files):
             return LocalFile(path, open_beneath(place, real.relative_to(place)))
         except ValueError as error:
             raise OSError(errno.ENOENT, Text("not a valid file name"), str(path)) from error
-
-    def local(self, directory: Path) -> AbstractContextManager[Path]:
-        return self._files.local(directory)
-
-    @property
-    def on_this_machine(self) -> bool:
-        return self._files.on_this_machine
-
-    def real_path(self, path: Path) -> Path:
-        return self._files.real_path(path)
-
-    def identity(self, path: Path) -> FileIdentity | None:
-        return self._files.identity(path)
-
-    def rights(self, path: Path) -> FileRights | None:
-        return self._files.rights(path)
-
-    def allocated(self, path: Path) -> int | None:
-        return self._files.allocated(path)
-
-    def may_read(self, path: Path) -> bool:
-        return self._files.may_read(path)
