@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import os
 import stat
@@ -92,6 +93,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "REPAIRED": str(repaired),
         "JOURNAL": str(journal),
         "EXPORT": str(home / "export.ndjson"),
+        "ORDER": "Order_11/0/3",
         "REPO": str(home / "repository"),
     }
 
@@ -100,6 +102,52 @@ def open_to_others(folder: Path) -> list[str]:
     """Return the paths in a folder that group or others may use, with their modes."""
     found = ((path, stat.S_IMODE(path.lstat().st_mode)) for path in folder.rglob("*") if not path.is_symlink())
     return [f"{mode:04o} {path.relative_to(folder)}" for path, mode in found if mode & 0o077]
+
+
+def holding(folder: Path, body: bytes, *, readable: bool) -> list[str]:
+    """Return the paths of the files in a folder that hold a body; `readable`: only those that others can read."""
+    forms = (body, base64.b64encode(body), body.hex().encode())
+    found = []
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.is_symlink() and (not readable or path.stat().st_mode & 0o077):
+            data = path.read_bytes()
+            data = gzip.decompress(data) if data.startswith(b"\x1f\x8b") else data
+            found += [str(path.relative_to(folder))] if any(form in data for form in forms) else []
+    return sorted(found)
+
+
+HOLDING = {
+    "get": ["STORE", "ORDER", "--save-body", "OUT/body"],
+    "dump": ["STORE", "--body", "base64", "-o", "OUT/dump.ndjson"],
+    "export": ["STORE", "-o", "OUT/all.csv"],
+    "backup": ["STORE", "OUT/repository"],
+    "restore": ["REPO::store", "OUT/store"],
+    "seed": ["STORE", "OUT/replica", "--role", "slave"],
+    "import": ["EXPORT", "-o", "OUT/new"],
+}
+
+
+@pytest.mark.parametrize("command", HOLDING)
+def test_nobody_else_finds_a_body_in_what_is_written(
+    command: str, umask: int, places: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    order = places["ORDER"]
+    saved = tmp_path / "saved"
+    assert run("get", places["STORE"], order, "--save-body", str(saved)).exit_code == 0
+    body = saved.read_bytes()
+    saved.unlink()
+    assert len(body) > 8
+    out = tmp_path / "out"
+    out.mkdir(mode=0o755)
+    words = HOLDING[command]
+    for place, path in (places | {"OUT": str(out)}).items():
+        words = [word.replace(place, path, 1) if word.startswith(place) else word for word in words]
+    assert run(command, *words).exit_code in (0, 1)
+    assert holding(out, body, readable=False) != []  # the search finds bodies
+    assert holding(tmp_path, body, readable=True) == []
 
 
 def test_every_command_is_tested() -> None:
