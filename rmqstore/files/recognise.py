@@ -15,6 +15,7 @@ _MARKS = ("commitlog", "consumequeue", "batchconsumequeue", "checkpoint", "abort
 _ENTRIES = 64  # that `not_messages` reads
 _SURE = 3  # entries that are neither records nor events
 _EVENTS = tuple(bytes([n]) for n in range(1, 7))
+_COMPACTION = ("compactionLog", "compactionCq")
 _MAX_FOLDERS = 100  # in which `store_below` searches
 
 
@@ -118,6 +119,20 @@ def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
     return is_directory and not any(n in names for n in ("commitlog", "consumequeue", "config", "abort", "lock"))
 
 
+def is_of_compaction(files: Files, path: Path) -> bool:
+    """Return whether a path is compaction/ of a store, or is in it.
+
+    Its logs look like a commitlog, and its queues like consume queues; but records keep the CRC of their old position
+    in the commitlog, and units have 46 bytes. Source: CompactionLog, SparseConsumeQueue (RocketMQ 5.0 to 5.5)
+    """
+    lexical = bool(path.name) and ".." not in path.parts
+    places = [path, *list(path.absolute().parents)[:4]] if lexical else [one := files.real_path(path), *one.parents[:4]]
+    if any(place.name in _COMPACTION for place in places):
+        return True
+    names = {entry.path.name for entry in files.list(path if path.name == "compaction" else path.parent)}
+    return path.name in ("compaction", "position-checkpoint") and not names.isdisjoint(_COMPACTION)
+
+
 def kind_of_directory(files: Files, path: Path) -> str:
     """Return which part of a store a directory is, by its name and its files; empty for anything else."""
     names = {e.path.name: e for e in files.list(path)}
@@ -205,6 +220,8 @@ def _kind_by_place(path: Path, raw: bytes) -> str:
     for mark in ("commitlog", "timerlog", "batchconsumequeue", "consumequeue", "consumequeue_ext"):
         if mark in parents:
             return mark
+    if consumequeue.begins_with_batch_unit(raw):
+        return "batchconsumequeue"
     if len(raw) >= consumequeue.UNIT_SIZE:
         unit = consumequeue.UNIT.parse(raw)
         if consumequeue.is_unit(unit["commitlog_offset"], unit["size"]):

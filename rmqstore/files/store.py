@@ -37,7 +37,14 @@ from rmqstore.files.disk import address_in_repository, is_snapshot_address
 from rmqstore.files.files import LOCAL, Files, RememberedFiles
 from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, message_at
-from rmqstore.files.recognise import is_root, kind_of_directory, kind_of_file, not_messages, store_below
+from rmqstore.files.recognise import (
+    is_of_compaction,
+    is_root,
+    kind_of_directory,
+    kind_of_file,
+    not_messages,
+    store_below,
+)
 from rmqstore.files.store_queues import (
     ConsumeQueueFiles,
     QueueKind,
@@ -567,6 +574,9 @@ def recognised(store: S) -> S:
             foreign.format(path=path, other=other),
             Text("name the storePathRootDir of a broker; nothing here is verified or repaired"),
         )
+    if store.part is not None and is_of_compaction(files, path):
+        whole = Text("{path} is a part of compaction/, whose logs and queues are only read with their store")
+        raise NotAStore(whole.format(path=path), Text("name the store: `rmqstore verify STORE` checks them"))
     if store.part == "":
         found = store_below(files, path, config)
         advice = (Text("did you mean {found}?", found=found),) if found is not None else ()

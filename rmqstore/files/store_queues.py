@@ -30,7 +30,13 @@ from typing import NamedTuple
 from rmqstore.files.broker_config import BATCH_FILE_SIZE, CONSUME_QUEUE_FILE_SIZE, EXT_FILE_SIZE, BrokerConfig
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, file_name_to_offset, infer_file_size
-from rmqstore.formats.consumequeue import BATCH_UNIT_SIZE, UNIT_SIZE, QueueName, round_file_size
+from rmqstore.formats.consumequeue import (
+    BATCH_UNIT_SIZE,
+    UNIT_SIZE,
+    QueueName,
+    begins_with_batch_unit,
+    round_file_size,
+)
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq
 
 ROCKSDB = "defaultRocksDB"
@@ -291,14 +297,13 @@ class StoreQueues:
         path = Path(os.path.abspath(self.path))  # noqa: PTH100 - keeps links: their names are topic and queue id
         if kind not in (QueueKind.SIMPLE, QueueKind.BATCH):
             return
-        batch = "batchconsumequeue" in (path.name, *(p.name for p in path.parents))
-        if batch != (kind is QueueKind.BATCH):
+        if self._is_batch_part(path) != (kind is QueueKind.BATCH):
             return
         if self.part in ("consumequeue-tree", "batchconsumequeue-tree"):
             topics = [e.path for e in self.files.list(path) if e.directory]
         elif self.part == "topic":
             topics = [path]
-        elif self.part == "consumequeue" or (self.part == "batchconsumequeue" and self.files.is_directory(path)):
+        elif self.part in ("consumequeue", "batchconsumequeue"):
             directory = path if self.files.is_directory(path) else path.parent
             queue_id = file_name_to_offset(directory.name)
             named = queue_id is not None and queue_id <= _MAX_QUEUE_ID
@@ -311,6 +316,18 @@ class StoreQueues:
                 queue_id = file_name_to_offset(entry.path.name)
                 if entry.directory and queue_id is not None:
                     yield topic.name, queue_id, entry.path
+
+    def _is_batch_part(self, path: Path) -> bool:
+        """Return whether a part has batch queues, by its name, or else by its first unit."""
+        names = (path.name, *(p.name for p in path.parents))
+        if (self.part or "").startswith("batchconsumequeue") or "batchconsumequeue" in names:
+            return True
+        if self.part not in ("topic", "consumequeue-tree") or "consumequeue" in names:
+            return False
+        topics = [path] if self.part == "topic" else [e.path for e in self.files.list(path) if e.directory]
+        queues = (queue.path for topic in topics for queue in self.files.list(topic) if queue.directory)
+        first = next((file.path for queue in queues for file in self.files.list(queue) if file.regular), None)
+        return first is not None and begins_with_batch_unit(self.files.read_at(first, BATCH_UNIT_SIZE, 0))
 
     def _part_queue(
         self, name: str, default: int, unit: int = 1, key: str = "", place: Place | None = None

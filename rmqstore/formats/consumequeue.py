@@ -142,6 +142,15 @@ def is_batch_unit(
     return (commitlog_offset >= 0) & (size > 0) & (base_offset >= 0) & (batch_size > 0)
 
 
+def begins_with_batch_unit(raw: bytes) -> bool:
+    """Return whether bytes begin with a batch unit; its last two fields, -1 and 0, are no offset of a simple unit."""
+    if len(raw) < BATCH_UNIT.size:
+        return False
+    unit = BATCH_UNIT.unpack(raw[: BATCH_UNIT.size])
+    fits = is_batch_unit(unit["commitlog_offset"], unit["size"], unit["base_offset"], unit["batch_size"])
+    return bool(fits) and unit["compacted_offset"] == -1 and unit["reserved"] == 0
+
+
 def round_file_size(size: int) -> int:
     """Round a configured consume queue file size up to whole units, as the broker does; in bytes.
 

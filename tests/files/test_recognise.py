@@ -1,7 +1,9 @@
-"""DLedger logs that do not contain messages: controllers, and other programs."""
+"""Directories that look like a broker's logs and queues and are none: of controllers, other programs, compaction."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -80,3 +82,44 @@ def test_entries_of_another_program_are_no_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [name for name in BROKER_STORES if "dledger" in name or "controller" in name])
 def test_brokers_are_still_recognised(name: str) -> None:
     assert open_store(unpack(name)).part is None
+
+
+INSIDE = [
+    "",
+    "/compactionLog",
+    "/compactionCq",
+    *(
+        f"/{part}/Compact_11{below}"
+        for part in ("compactionLog", "compactionCq")
+        for below in ("", "/0", f"/0/{0:020}")
+    ),
+    "/position-checkpoint",
+]
+
+
+@pytest.mark.parametrize("below", INSIDE)
+@pytest.mark.parametrize("command", ["verify", "dump", "info", "recover"])
+def test_parts_of_compaction_are_only_read_with_their_store(command: str, below: str) -> None:
+    """Its records have the CRCs of other positions, and its units 46 bytes: alone they looked damaged."""
+    store = unpack("5.4.0-formats")
+    with assert_untouched(store):
+        result = run(command, f"{store}/compaction{below}")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "is a part of compaction/, whose logs and queues are only read with their store" in result.stderr
+    assert "`rmqstore verify STORE` checks them" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("below", "part"), [("", "topic"), ("0", "batchconsumequeue"), (f"0/{0:020}", "batchconsumequeue")]
+)
+def test_a_queue_of_46_byte_units_is_one_wherever_it_lies(below: str, part: str, tmp_path: Path) -> None:
+    shutil.copytree(unpack("5.4.0-formats") / "compaction/compactionCq/Compact_11", tmp_path / "Compact_11")
+    opened = open_store(tmp_path / "Compact_11" / below)
+    assert opened.part == part
+    rows = [
+        json.loads(line) for line in run("dump", str(opened.path), "--what", "batchconsumequeue").stdout.splitlines()
+    ]
+    assert [row["base_offset"] for row in rows] == [*range(20)]
+    assert {row["size"] for row in rows} == {284, 285}
+    report = run("verify", str(opened.path), "--json")
+    assert json.loads(report.stdout)["counts"] == {}
