@@ -26,7 +26,7 @@ from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
 from rmqstore.cli.shared.selections import note_unknown_topics
-from rmqstore.errors import UsageError
+from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.read_rights import Refusal
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
@@ -163,13 +163,17 @@ def find(
 
         known = repaired_records(opened)
         rows = [_row(one, *stories.described[one.log_offset], style, known) for one in answer.sorted()]
-        report = _report(store, answer, rows, time.monotonic() - started)
+        report = _report(store, answer, rows, time.monotonic() - started) | {"unread": list(stories.unread)}
         out.report(report | {"answers": _answers(question, answer, told)})
     else:
         out.lines(_text(store, question.texts, told, answer, style, out.width))
     _tell(out, question.texts, answer)
     if words := tier_words(opened.files, opened.root):
         out.note(Text("note: {note}", note=words))
+    for why in stories.unread:
+        out.note(Text("warning: not everything was read: {why}", why=why))
+    if stories.unread:
+        return CouldNotCheck.exit_code
     return 0 if answer.found else 1
 
 

@@ -126,22 +126,24 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
 
 
 def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptions) -> int:
-    from rmqstore.views.progress import group_progress
+    from rmqstore.views.progress import PopProgress, group_progress
 
-    rows = group_progress(store, known, groups=frozenset(asked.groups), topics=frozenset(asked.topics))
+    popped = PopProgress.read(store, known, newest=None)
+    unread = joined(dict.fromkeys(filter(None, (known.unreadable, popped.unreadable))), "; ")
+    rows = group_progress(store, known, popped, groups=frozenset(asked.groups), topics=frozenset(asked.topics))
     if out.as_json:
-        out.report(_document(store) | {"unreadable": known.unreadable or None, "offsets": [_row(row) for row in rows]})
+        out.report(_document(store) | {"unreadable": unread or None, "offsets": [_row(row) for row in rows]})
     else:
         as_text = out.format == "table"
         found = write_rows(out, (_row(row) | ({"pop": _states(row)} if as_text else {}) for row in rows), _COLUMNS)
-        if known.unreadable:
-            out.note(Text("note: {note}", note=known.unreadable))
-        elif not found:
+        if unread:
+            out.note(Text("note: {note}", note=unread))
+        if not (found or known.unreadable):
             groups = [*dict.fromkeys(printable(one.group) for one in known.rows())]
             names = joined([*groups[:_GROUPS], *(["…"] if len(groups) > _GROUPS else [])])
             nothing, others = Text("note: no group has offsets here"), Text("note: no such offsets; groups: {names}")
             out.note(others.format(names=names) if names else nothing)
-    return 4 if known.unreadable else 0
+    return 4 if unread else 0
 
 
 def _document(store: Store) -> dict[str, Any]:
@@ -155,6 +157,8 @@ def _row(row: GroupProgress) -> dict[str, Any]:
 
 
 def _states(row: GroupProgress) -> str:
+    if row.pop is None:
+        return title(Text("unknown"))
     return title(joined(Placed("{count:,} {state}", count=n, state=_STATES[state]) for state, n in row.pop.items()))
 
 

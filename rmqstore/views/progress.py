@@ -23,6 +23,7 @@ from rmqstore.files.topics import queue_names
 from rmqstore.formats import pop
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.properties import REAL_TOPIC, TAGS, TIMER_TOPIC, UNIQ_KEY, parse_properties
+from rmqstore.texts import Placed, Text
 from rmqstore.views import lookup
 from rmqstore.views.lookup import KeyIndex
 
@@ -94,11 +95,14 @@ class PopProgress:
             return out
         offsets = offsets or ConsumerOffsets.read(store)
         out._groups_by_retry_topic(offsets)
+        what: str = Text("the queues of the revive log")
         try:
             out._read_revive_log(store, offsets, newest)
+            what = Placed("{directory}/", directory=pop.KV_DIRECTORY)
             out._read_rows(store)
         except CannotRead as e:
-            out.unreadable = reason(e)
+            words = Text("{what}: what POP consumers have received is not read: {why}")
+            out.unreadable = words.format(what=what, why=reason(e))
         return out
 
     def of(self, progress: QueueProgress, topic: str, queue_id: int, queue_offset: int) -> Popped | None:
@@ -263,7 +267,7 @@ class GroupProgress:
     """The progress of a group in a queue. `min` and `max`: of the queue, None if it does not exist.
 
     `lag`: messages from the offset to the end. `next_timestamp`: store time of the next message (ms), None without one.
-    `pop`: how many messages of the queue the group has received through POP, by state.
+    `pop`: how many messages of the queue the group has received through POP, by state; None if that cannot be read.
     """
 
     group: str
@@ -273,7 +277,7 @@ class GroupProgress:
     min: int | None
     max: int | None
     next_timestamp: int | None
-    pop: dict[str, int] = field(default_factory=dict)
+    pop: dict[str, int] | None = field(default_factory=dict)
 
     @property
     def lag(self) -> int | None:
@@ -320,6 +324,7 @@ class QueuePositions:
 def group_progress(
     store: Store,
     offsets: ConsumerOffsets,
+    popped: PopProgress,
     *,
     groups: frozenset[str] = frozenset(),
     topics: frozenset[str] = frozenset(),
@@ -330,7 +335,7 @@ def group_progress(
     """
     positions = QueuePositions(store)
     received: Counter[tuple[str, str, int, PopState]] = Counter(
-        (p.group, p.topic, p.queue_id, p.state) for p in PopProgress.read(store, offsets, newest=None).received.values()
+        (p.group, p.topic, p.queue_id, p.state) for p in popped.received.values()
     )
     for one in sorted(offsets.rows(), key=lambda one: (one.group, one.topic, one.queue_id)):
         if (groups and one.group not in groups) or (topics and one.topic not in topics):
@@ -340,7 +345,9 @@ def group_progress(
         if bounds is not None:
             following = positions.time(one.topic, one.queue_id, max(one.offset, bounds[0]))
         place = (one.group, one.topic, one.queue_id)
-        pop = {state.value: count for state in PopState if (count := received[*place, state])}
+        pop = None
+        if not popped.unreadable:
+            pop = {state.value: count for state in PopState if (count := received[*place, state])}
         low, high = bounds or (None, None)
         yield GroupProgress(one.group, one.topic, one.queue_id, one.offset, low, high, following, pop)
 

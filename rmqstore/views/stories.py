@@ -14,6 +14,8 @@ from functools import cached_property
 
 from rmqstore.checks.beside.config import ConsumerOffsets, QueueProgress
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.errors import reason
+from rmqstore.files.config import OFFSETS, directory_of
 from rmqstore.files.log_ends import first_true
 from rmqstore.files.read_rights import ReadRights
 from rmqstore.files.rocksdb.database import CannotRead
@@ -22,6 +24,7 @@ from rmqstore.files.topics import topics
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, Message
+from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.selection import log_span
 from rmqstore.views.lookup import Found, KeyIndex, Unit, queue_reader
@@ -83,6 +86,13 @@ class MessageStatuses:
         self.queue = queue_reader(store)
         self.index = KeyIndex(store)
         self.offsets = ConsumerOffsets.read(store)
+        self.unread: dict[str, None] = {}
+        if self.offsets.unreadable and directory_of(store, OFFSETS) is not None:
+            self._lacks(self.offsets.unreadable)
+
+    def _lacks(self, why: str) -> None:
+        """Note a part of the store that could not be read; `unread` has each once, in words."""
+        self.unread[why] = None
 
     def of(self, found: Found) -> MessageStatus:
         """Return the status of a message of the log."""
@@ -104,11 +114,13 @@ class MessageStatuses:
     def _popped(self, message: Message, known: dict[str, str], groups: list[QueueProgress]) -> dict[str, Popped]:
         """Return what POP groups did with a message; if only the index tells, a copy in a retry topic was returned."""
         out: dict[str, Popped] = {}
+        if groups and self._pop.unreadable:
+            self._lacks(self._pop.unreadable)
         for progress in groups:
             found = self._pop.of(progress, message.topic_text, message.queue_id, message.queue_offset)
             if found is None:
                 continue
-            if found.state is PopState.UNKNOWN:
+            if found.state is PopState.UNKNOWN and not self._pop.unreadable:
                 returned = is_in_retry_topic(found, known.get(properties.UNIQ_KEY), self.index)
                 if returned is not None:
                     found = replace(found, state=PopState.RETURNED if returned else PopState.ACKNOWLEDGED)
@@ -123,7 +135,9 @@ class MessageStatuses:
             return QueueEntry("not-here")
         try:
             unit = self.queue(message.topic_text, message.queue_id).at(message.queue_offset)
-        except CannotRead:
+        except CannotRead as error:
+            place = self.store.rocksdb_directory.name
+            self._lacks(Text("{place}/: queues are not read: {why}", place=place, why=reason(error)))
             return QueueEntry("unreadable")
         if unit is None:
             return QueueEntry("missing")
@@ -386,6 +400,11 @@ class Stories:
         self.rights = ReadRights.read(store)
         self.described: dict[int, tuple[MessageStatus, Lifecycle]] = {}
         self._store = store
+
+    @property
+    def unread(self) -> list[str]:
+        """Parts of the store that the stories need and that could not be read, in words."""
+        return [*self.statuses.unread]
 
     @cached_property
     def last_stored(self) -> int:
