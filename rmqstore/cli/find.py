@@ -30,7 +30,7 @@ from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.read_rights import Refusal
 from rmqstore.formats import properties
 from rmqstore.formats.message import host_text
-from rmqstore.formats.properties import LMQ_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqstore.formats.properties import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -285,8 +285,7 @@ def _unknown(text: str, answer: Answer) -> str:
     for trace in answer.traces.values():
         if trace.key == text:
             return trace.state
-    light = text.startswith(LMQ_PREFIX)  # the log is not searched for queue offsets in light queues
-    return "not-searched" if light or text in answer.open_texts else "never"
+    return "not-searched" if text in answer.open_texts else "never"
 
 
 # --- text ------------------------------------------------------------------------------------------------------------

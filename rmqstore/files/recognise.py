@@ -119,6 +119,14 @@ def _is_dledger_group(names: dict[str, DirEntry]) -> bool:
     return is_directory and not any(n in names for n in ("commitlog", "consumequeue", "config", "abort", "lock"))
 
 
+def is_of_client(path: Path) -> bool:
+    """Return whether a file is the progress of a broadcasting client, which looks like a file of config/.
+
+    Source: LocalFileOffsetStore (RocketMQ 4.9.7 to 5.5.1)
+    """
+    return path.name in ("offsets.json", "offsets.json.bak")
+
+
 def is_of_compaction(files: Files, path: Path) -> bool:
     """Return whether a path is compaction/ of a store, or is in it.
 

@@ -38,6 +38,7 @@ from rmqstore.files.files import LOCAL, Files, RememberedFiles
 from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, Place, message_at
 from rmqstore.files.recognise import (
+    is_of_client,
     is_of_compaction,
     is_root,
     kind_of_directory,
@@ -577,6 +578,9 @@ def recognised(store: S) -> S:
     if store.part is not None and is_of_compaction(files, path):
         whole = Text("{path} is a part of compaction/, whose logs and queues are only read with their store")
         raise NotAStore(whole.format(path=path), Text("name the store: `rmqstore verify STORE` checks them"))
+    if store.part is not None and not entry.directory and is_of_client(path):
+        of_client = Text("{path} is the progress of a broadcasting client (LocalFileOffsetStore): no broker reads it")
+        raise NotAStore(of_client.format(path=path), Text("name the storePathRootDir of a broker"))
     if store.part == "":
         found = store_below(files, path, config)
         advice = (Text("did you mean {found}?", found=found),) if found is not None else ()

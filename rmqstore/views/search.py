@@ -18,6 +18,7 @@ from rmqstore.files.store import Store
 from rmqstore.files.topics import topics
 from rmqstore.formats import messageid
 from rmqstore.formats.message import Fault
+from rmqstore.formats.properties import is_lmq
 from rmqstore.scan.window import ScanOptions
 from rmqstore.texts import Text, first_few
 from rmqstore.views import lookup
@@ -130,17 +131,19 @@ class _Search:
 
     def run(self) -> Answer:
         question = self.question
+        left = self._repairs(self._places(question.texts))
+        light = frozenset(text for text in left if _names_light_queue(text))
         if not question.texts or question.read_log == "always":
-            self._repairs(self._places(question.texts))
-            self._log(frozenset(question.texts), "")
+            wanted = frozenset(question.texts) - light
+            if wanted or not question.texts:
+                self._log(wanted, "")
+            self.answer.open_texts = tuple(sorted(light))
             return self.answer
-        left = self._places(question.texts)
-        left = self._index(self._repairs(left))
-        left = self._times(left)
+        left = self._times(self._index(left - light))
         if left and question.read_log == "if-needed":
             self._log(left, Text("{few} not found by id or index: reading the log", few=first_few(sorted(left), 3)))
-        elif left:
-            self.answer.open_texts = tuple(sorted(left))
+            left = frozenset()
+        self.answer.open_texts = tuple(sorted(left | light))
         return self.answer
 
     # --- direct -----------------------------------------------------------------------------------------------------
@@ -336,6 +339,12 @@ class _Search:
 
     def _has_more_than_enough(self) -> bool:
         return len(self.answer.found) >= self.question.limit and self.answer.more
+
+
+def _names_light_queue(text: str) -> bool:
+    """Return whether a text is a place in a light queue: only its queue tells which message is there, not the log."""
+    place = parsed_place(text)
+    return place is not None and is_lmq(place[0])
 
 
 def _made(key: messageid.UniqKey, first: int, last: int) -> Iterator[int]:

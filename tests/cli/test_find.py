@@ -472,3 +472,18 @@ def test_the_text_fits_the_terminal(width: int, monkeypatch: pytest.MonkeyPatch)
         lines = run("find", str(unpack(STORE)), key, "--utc").stdout.splitlines()
         assert max(map(columns, lines)) <= width
     assert {"  queue entry  present, tag matches", "  index        present (2 keys, unique id)"} <= {*lines}
+
+
+@pytest.mark.parametrize("words", [(), ("--index-only",), ("--read-log",)])
+def test_a_place_in_a_light_queue_is_not_searched_in_the_log(words: tuple[str, ...]) -> None:
+    result = run("find", str(unpack("5.5.1-lmq")), "%LMQ%nobody/0/77", *words)
+    assert result.stdout == "%LMQ%nobody/0/77: not found by id or index; the log was not searched\n"
+    assert result.stderr == "note: the log was not searched for %LMQ%nobody/0/77\n"
+    assert result.exit_code == 1
+
+
+def test_other_texts_beside_a_light_queue_are_searched_in_the_log() -> None:
+    result = run("find", str(unpack("5.5.1-lmq")), "%LMQ%nobody/0/77", "no-such-key")
+    assert "note: no-such-key not found by id or index: reading the log\n" in result.stderr
+    assert "note: the log was not searched for %LMQ%nobody/0/77\n" in result.stderr
+    assert "no-such-key: never arrived, as far as this store tells" in result.stdout

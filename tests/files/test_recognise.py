@@ -123,3 +123,17 @@ def test_a_queue_of_46_byte_units_is_one_wherever_it_lies(below: str, part: str,
     assert {row["size"] for row in rows} == {284, 285}
     report = run("verify", str(opened.path), "--json")
     assert json.loads(report.stdout)["counts"] == {}
+
+
+@pytest.mark.parametrize("name", ["offsets.json", "offsets.json.bak"])
+@pytest.mark.parametrize("command", ["verify", "dump", "info"])
+def test_the_progress_of_a_broadcasting_client_is_no_file_of_a_broker(command: str, name: str, tmp_path: Path) -> None:
+    """LocalFileOffsetStore of 5.4.0 writes queues as keys, which is no JSON for others."""
+    path = tmp_path / "127.0.0.1@DEFAULT" / "CG_broadcast" / name
+    path.parent.mkdir(parents=True)
+    path.write_text(
+        '{\n\t"offsetTable":{{\n\t\t\t"brokerName":"b",\n\t\t\t"queueId":0,\n\t\t\t"topic":"T"\n\t\t}:42\n\t}\n}'
+    )
+    result = run(command, str(path))
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "is the progress of a broadcasting client (LocalFileOffsetStore): no broker reads it" in result.stderr
