@@ -44,13 +44,17 @@ def few_descriptors() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_NOFILE, limit)
 
 
-def test_a_store_of_many_queues_is_made_with_few_descriptors(tmp_path: Path) -> None:
+def test_a_store_of_many_queues_is_made_and_opened_with_few_descriptors(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with few_descriptors():
         made: Any = run_json("import", exported(tmp_path / "a.ndjson", 600), "-o", str(store), exit_code=0)
         assert made["messages"] == len(made["queues"]) == 600
+        again = exported(tmp_path / "b.ndjson", 600, first=1)
+        added: Any = run_json("import", again, "--into", str(store), exit_code=0)
+        assert added["messages"] == 600
+        assert set(added["queues"].values()) == {2}
     report: Any = run_json("verify", str(store), exit_code=0)
-    assert report["commitlog"]["messages"] == 600
+    assert report["commitlog"]["messages"] == 1200
     assert report["counts"] == {}
 
 

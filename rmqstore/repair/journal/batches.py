@@ -48,7 +48,7 @@ from rmqstore.documents.steps import (
 from rmqstore.errors import ChangedSince, CouldNotCheck, PlanStale
 from rmqstore.files.beneath import AS_NAMED, EntryReader, read_range, read_runs
 from rmqstore.files.disk import existing
-from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.journal.disk import OPEN_FILES, Disk
 from rmqstore.repair.journal.folder import JournalFolder
 from rmqstore.repair.journal.staging import check_links, check_step_on_disk, refuse_changed
 from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
@@ -420,7 +420,11 @@ class ApplyWork:
 
 @dataclass(slots=True)
 class _OpenFiles:
-    """The files that a batch changes, each opened once; `finish` restores their times and makes them durable."""
+    """The files that a batch changes; `finish` restores their times and makes them durable.
+
+    At most `OPEN_FILES` of them are open: before another one is opened, those are finished and closed. A batch with a
+    descriptor for each of its steps would need more than many hosts allow.
+    """
 
     disk: Disk
     opened: dict[Path, tuple[int, Meta]] = field(default_factory=dict)
@@ -431,6 +435,8 @@ class _OpenFiles:
 
     def descriptor(self, path: Path, meta: Meta) -> int:
         if path not in self.opened:
+            if len(self.opened) >= OPEN_FILES:
+                self._finish_files()
             descriptor = self.disk.open_existing(path)
             self.opened[path] = (descriptor, meta)
             check_links(path, os.fstat(descriptor))
@@ -459,21 +465,24 @@ class _OpenFiles:
             self._changed(target)
 
     def finish(self) -> None:
+        self._finish_files()
+        # a parent that an earlier run moved is listed under its new path, see `moved`
+        found = {folder: status_of(folder, self.disk) for folder in self.folders}
+        folders = [folder for folder, status in found.items() if status is not None and stat.S_ISDIR(status.st_mode)]
+        self.disk.fsync_all((), folders)
+
+    def _finish_files(self) -> None:
         for path, (_, meta) in self.opened.items():
             try:
                 self.disk.set_times(path, meta.atime_ns, self.mtime_ns or meta.mtime_ns)
             except PermissionError:
                 self.times_kept = False  # only the owner may set times; this user may only write
-        # a parent that an earlier run moved is listed under its new path, see `moved`
-        found = {folder: status_of(folder, self.disk) for folder in self.folders}
-        folders = [folder for folder, status in found.items() if status is not None and stat.S_ISDIR(status.st_mode)]
         self.disk.fsync_all([descriptor for descriptor, _ in self.opened.values()])
-        self.disk.fsync_all((), folders)
+        self.close()
 
     def close(self) -> None:
-        for descriptor, _ in self.opened.values():
-            os.close(descriptor)
-        self.opened.clear()
+        while self.opened:
+            os.close(self.opened.popitem()[1][0])
 
 
 def run_batch(work: ApplyWork, number: int) -> None:

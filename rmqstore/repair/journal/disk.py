@@ -19,6 +19,8 @@ from rmqstore.documents.content import CHUNK
 from rmqstore.files.beneath import Beneath, refuse_special
 from rmqstore.files.files import OpenFile
 
+OPEN_FILES = 64
+"""Number of changed files that are open at the same time, and then made durable together."""
 _FEW, _TOGETHER = 64, 32
 """From `_FEW` files on, `_TOGETHER` of them are made durable at the same time."""
 _OPEN = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK

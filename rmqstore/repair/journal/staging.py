@@ -40,7 +40,7 @@ from rmqstore.files.beneath import read_range
 from rmqstore.files.disk import existing
 from rmqstore.files.reading import data_extents
 from rmqstore.files.users import JOURNAL_FOLDER
-from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.journal.disk import OPEN_FILES, Disk
 from rmqstore.repair.journal.folder import JournalFolder, Made, free_bytes
 from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.texts import Text, many
@@ -254,10 +254,6 @@ def solid_bytes(content: Content) -> int:
     return content.size
 
 
-_GROUP = 128
-"""Number of new files that are made durable together."""
-
-
 def stage(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
     """Write all contents, saved spans and plan.json; everything is durable on return.
 
@@ -332,7 +328,7 @@ class _NewFiles:
         running.update(size - at)
         if like is not None:
             _copy_metadata(disk, path, like, times=times)
-        if len(self._open) >= _GROUP:
+        if len(self._open) >= OPEN_FILES:
             self.finish()
         return running.text
 
@@ -341,7 +337,7 @@ class _NewFiles:
         self.disk.link(content.path, path)
         self._open.append(self.disk.open_existing(path))
         _copy_metadata(self.disk, path, like, times=False)
-        if len(self._open) >= _GROUP:
+        if len(self._open) >= OPEN_FILES:
             self.finish()
         return fingerprint_range(path, 0, content.size, "runs:", self.disk)
 
