@@ -22,7 +22,7 @@ from pathlib import Path
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartRefused
 from rmqstore.brokers.mapped_files import Obstacle
 from rmqstore.brokers.rules import BrokerRules
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_config import BrokerConfig, shown_value
 from rmqstore.files.config import BATCH_CQ, config_bytes, configured_types, readers_of
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store
@@ -169,10 +169,12 @@ def check_command_line(rules: BrokerRules, config: BrokerConfig) -> None:
     if config.file is not None and config.file.broken:
         words = Text("line {number} of broker.conf has a broken \\u escape", number=config.file.broken)
         raise StartRefused(words, "java.lang.IllegalArgumentException: Malformed \\uxxxx encoding.", PROCESS_EXIT)
-    servers = config.given.get("namesrvAddr", "")
-    if servers.strip() and not all(map(_is_address, java_split(servers, ";"))):
+    servers = config.given.get("namesrvAddr")
+    none = servers is None or (rules.blank_name_server and not servers.strip())
+    if servers is not None and not none and not all(map(_is_address, java_split(servers, ";"))):
         line = f"The Name Server Address[{servers}] illegal"
-        raise StartRefused(Text("namesrvAddr={servers} is not a list of HOST:PORT", servers=servers), line, LOAD_FALSE)
+        shown = shown_value(servers)
+        raise StartRefused(Text("namesrvAddr={servers} is not a list of HOST:PORT", servers=shown), line, LOAD_FALSE)
     has_roles = not (rules.more_metadata and config.bool("enableControllerMode"))
     if has_roles and config.text("brokerRole") == "SLAVE" and config.int("brokerId") <= 0:
         raise StartRefused(Text("a slave needs a brokerId above 0"), "Slave's brokerId must be > 0", LOAD_FALSE)

@@ -154,6 +154,8 @@ class BrokerRules:
     """topicQueueMapping.json and consumerOrderInfo.json are loaded."""
     any_wheel_failure_is_caught: bool = _since("5.3.1")
     """A wheel file of the wrong length makes initialize() return false; before, the exception ends the process."""
+    blank_name_server: bool = _since("5.1.0")
+    """A namesrvAddr without a character is none; before, a broker refuses it as no address."""
     one_mode: bool = _since("5.1.1")
     """A broker that is to use both a controller and DLedger ends at once."""
     wheel_snapshots: bool = _since("5.3.4")

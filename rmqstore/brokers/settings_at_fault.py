@@ -14,7 +14,7 @@ from rmqstore.brokers.dledger_nodes import mended_peers, peers_fault
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.errors import UsageError
-from rmqstore.files.broker_config import FILE_SIZES, BrokerConfig
+from rmqstore.files.broker_config import FILE_SIZES, LOG_PATH, ROOT_PATH, BrokerConfig
 from rmqstore.files.broker_settings import STORE_SETTINGS
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import (
@@ -36,7 +36,7 @@ _OF_PARTS = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable", "
 """Settings that name a part of the store: without them, its damage would only be ignored."""
 _OF_INDEX = ("maxHashSlotNum", "maxIndexNum")
 _LEVELS = "messageDelayLevel"
-_OTHERS = ("combineCQLoadingCQTypes", ASSIGNING, PREFERRED, "writeWithoutMmap")
+_OTHERS = (LOG_PATH, "combineCQLoadingCQTypes", ASSIGNING, PREFERRED, "writeWithoutMmap")
 _CANDIDATES = tuple(dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), *_OTHERS, _PEERS)))
 """Settings that a store shows come first: they are at fault only if no other one is."""
 
@@ -58,6 +58,12 @@ class SettingAtFault:
     def line(self) -> str:
         """The line to write."""
         return f"{self.key}={self.wanted}"
+
+
+def opens_beside(store: Store, config: BrokerConfig) -> SettingAtFault | None:
+    """Return the setting because of which a broker opens another directory than this store; None if none does."""
+    beside = config.filled().directory_beside(store.root)
+    return SettingAtFault(ROOT_PATH, config.line_of(ROOT_PATH), beside.strip()) if beside else None
 
 
 class FaultFinder:
@@ -118,6 +124,9 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
     )
     shown = _shown(plain, config)
     has = config.filled()
+    if has.paths(LOG_PATH) != config.paths(LOG_PATH):  # blanks around them, or the home directory
+        named = ",".join(map(str, config.paths(LOG_PATH)))
+        shown[LOG_PATH] = named or f"{config.text(ROOT_PATH)}/commitlog"
     for key in _CANDIDATES:
         if key in _OF_PARTS or key in _OF_INDEX or (key in FILE_SIZES and key not in shown):
             continue

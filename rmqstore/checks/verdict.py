@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules import rules_for, writer_of
-from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault
+from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
 from rmqstore.brokers.versions import RUN_VERSIONS, VERSIONS, version_number
 from rmqstore.checks.account import account, at_start, of_records
@@ -436,13 +436,19 @@ def _answer(
         damage = damage or Text("The last bytes of the log are not a record")  # they may have been one
     if forecast.starts and deleted:
         exceptions += _deleted_words(deleted)
+    config = store.config.changed(dict(options.settings)).read_by(forecast.version)
+    beside = opens_beside(store, config) if forecast.starts else None
     faults: tuple[SettingAtFault, ...] = ()
-    if not (forecast.starts and left.is_nothing(forecast)):
+    if beside is not None:
+        left, faults = replace(left, gone=_all_messages(verified)), (beside,)
+    elif not (forecast.starts and left.is_nothing(forecast)):
         faults = finder.find(forecast)
     unnamed = [fault.given for fault in faults if fault.key not in (forecast.reason or "")]
     because = Text(", because of {settings}", settings=joined(unnamed, " and "))
     exceptions = (because if unnamed else "") + exceptions
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
+    if beside is not None:
+        sentence = _beside_sentence(forecast, beside, left)
     # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
     taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options, forecast.version) else 0)
     return _StartVerdict(sentence, left, newer, unserved, taken, faults, contradicting)
@@ -552,6 +558,21 @@ def _leaves_dledger(store: Store, options: VerifyOptions, version: str) -> bool:
     """Return whether the store has DLedger entries that the broker does not read according to its configuration."""
     config = as_configured(store.config.changed(dict(options.settings)), version)
     return store.dledger is not None and bool(store.dledger.data.files) and not reads_entries(store, config)
+
+
+def _all_messages(verified: Verified) -> Undelivered:
+    return Undelivered({name: of_records(part) for name, part in verified.logs.queues.items()})
+
+
+def _beside_sentence(forecast: StartForecast, fault: SettingAtFault, left: Left) -> str:
+    """Return the verdict of a broker that opens another directory than this store."""
+    return Text(
+        "RocketMQ {version} would start with another directory than this store, because of {setting}, and deliver "
+        "none of {messages}",
+        version=forecast.version,
+        setting=fault.given,
+        messages=left.gone.text(),
+    )
 
 
 def _assumed_size(store: Store) -> str:

@@ -38,6 +38,7 @@ RENAMED = {
     "mapedFileSizeConsumeQueue": "mappedFileSizeConsumeQueue",
 }
 """Names of settings before 4.5.2, and since then."""
+ROOT_PATH, LOG_PATH = "storePathRootDir", "storePathCommitLog"
 FILE_SIZES = frozenset(
     {
         "mappedFileSizeCommitLog",
@@ -193,6 +194,10 @@ def nearest_key(key: str, of: Release, without: Iterable[str] = ()) -> str:
     return lower[close[0]] if close else ""
 
 
+def _may_be_home(path: Path) -> bool:
+    return path == Path("/root") or path.parent == Path("/home")
+
+
 class _Recording(dict[str, str]):
     """Settings that note the keys that they are asked for."""
 
@@ -276,9 +281,30 @@ class BrokerConfig:
                 given.setdefault(new, given.pop(old))
         for key in FILE_SIZES & given.keys():
             given[key] = str(max(int(given[key]), 1))
+        given |= self._log_of_the_user()
         same = BrokerConfig(self.own, self.source, self.named_role, file=self.file, version=self.version, complete=True)
         same.given = given
         return same
+
+    def _log_of_the_user(self) -> dict[str, str]:
+        """Return storePathCommitLog if it is the home directory's, and not that of storePathRootDir: before 4.9.4.
+
+        The path is a text that is no place of this machine: the home of the broker's user is not known.
+        """
+        setting = release(self.version).setting_of(LOG_PATH)
+        root = self.given.get(ROOT_PATH)
+        if setting is None or not setting.machine or root is None or LOG_PATH in self.given:
+            return {}
+        at_home = Path(root).name == "store" and _may_be_home(Path(root).parent)
+        return {} if at_home else {LOG_PATH: setting.default or ""}
+
+    def directory_beside(self, root: Path) -> str:
+        """Return the directory that a broker opens instead of this store because of blanks around storePathRootDir.
+
+        "": it opens the store, as far as is known: the path in broker.conf may be that of another machine.
+        """
+        given = self.given.get(ROOT_PATH, "") if self.complete else ""
+        return given if given != given.strip() and Path(given).name != root.name else ""
 
     def recording(self) -> BrokerConfig:
         """Return the same configuration, which notes the settings that it is asked for (`answers_as`)."""

@@ -180,3 +180,72 @@ def test_the_identity_that_a_broker_reads_is_compared(what: str, tmp_path: Path)
     opened = open_store(store, BrokerConfig.read(broker_conf("5.4.0-controller-master", store, settings)))
     config = as_configured(opened.config, "5.4.0")
     assert [one.line for one in misfits(opened, config, rules_for("5.4.0"))] == lines
+
+
+@pytest.mark.parametrize(
+    ("version", "at_fault"), [("4.9.7", True), ("5.1.4", True), ("5.4.0", False), ("5.5.1", False)]
+)
+def test_a_blank_after_the_root_is_another_directory_for_brokers_that_do_not_trim(
+    version: str, at_fault: bool, tmp_path: Path
+) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    conf = broker_conf("4.9.7-clean", store, {"storePathRootDir": f"{store} "})
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(at_fault))
+    elsewhere = (
+        f"RocketMQ {version} would start with another directory than this store, because of "
+        f'storePathRootDir="{store} ", and deliver none of 571 messages of 21 queues'
+    )
+    assert report["verdict"] == (elsewhere if at_fault else f"RocketMQ {version} would start and lose nothing")
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == ([f"storePathRootDir={store}"] if at_fault else [])
+
+
+def test_a_blank_after_the_log_is_an_empty_log_for_brokers_that_do_not_trim(tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    conf = broker_conf("4.9.7-clean", store, {"storePathCommitLog": f"{store}/commitlog "})
+    for version, starts_without in (("4.9.7", True), ("5.4.0", False)):
+        report: Any = run_json(
+            "verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(starts_without)
+        )
+        assert ("never deliver 571 messages of 21 queues" in report["verdict"]) is starts_without
+        found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+        assert found == ([f"storePathCommitLog={store}/commitlog"] if starts_without else [])
+
+
+@pytest.mark.parametrize(("version", "at_home"), [("4.9.3", True), ("4.9.4", False)])
+def test_without_a_place_of_the_log_old_brokers_have_it_in_the_home_directory(
+    version: str, at_home: bool, tmp_path: Path
+) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    conf = broker_conf("4.9.7-clean", store, {"storePathCommitLog": None})
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(at_home))
+    assert ("never deliver 571 messages of 21 queues" in report["verdict"]) is at_home
+    assert ("because of no storePathCommitLog" in report["verdict"]) is at_home
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == ([f"storePathCommitLog={store}/commitlog"] if at_home else [])
+
+
+@pytest.mark.parametrize(
+    ("root", "log"),
+    [
+        ("/home/rocketmq/store", ""),  # the home directory of the broker's user
+        ("/root/store", ""),
+        ("/data/store", "{user.home}/store/commitlog"),
+        ("/home/rocketmq/store-a", "{user.home}/store/commitlog"),
+    ],
+)
+def test_the_log_of_the_home_directory_is_that_of_a_root_there(root: str, log: str, tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(f"storePathRootDir={root}\n")
+    assert as_configured(BrokerConfig.read(path), "4.9.3").given.get("storePathCommitLog", "") == log
+
+
+@pytest.mark.parametrize(("version", "starts"), [("4.9.7", False), ("5.0.0", False), ("5.1.0", True), ("5.5.1", True)])
+def test_an_empty_name_server_address_ends_the_start_of_older_brokers(
+    version: str, starts: bool, tmp_path: Path
+) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    conf = broker_conf("4.9.7-clean", store, {"namesrvAddr": ""})
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(not starts))
+    assert report["broker"]["starts"] is starts
+    assert report["broker"]["exit_code"] == (None if starts else 253)

@@ -11,7 +11,7 @@ import pytest
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from tests.real_broker.whole_broker import BrokerDidNotStart, ClientMessage, WholeBroker
+from tests.real_broker.whole_broker import BrokerDidNotStart, ClientMessage, WholeBroker, conf_text
 from tests.stores import copy_store, meta, write_broker_conf
 
 NewBroker = Callable[..., WholeBroker]
@@ -97,6 +97,8 @@ CONFS: dict[str, dict[str, str]] = {
     "a unit": {SIZE: "64K"},
     "a broken escape": {SIZE: "65536", "x": "\\u12"},
     "a name server without a port": {SIZE: "65536", "namesrvAddr": "localhost"},
+    "no name server": {SIZE: "65536", "namesrvAddr": ""},
+    "a slave without an id": {SIZE: "65536", "brokerRole": "SLAVE"},
 }
 CONF_STARTS = [
     pytest.param(
@@ -104,6 +106,7 @@ CONF_STARTS = [
     )
     for version in ("4.9.7", "5.1.4", "5.4.0", "5.5.1")
     for what in CONFS
+    if what != "no name server" or version == "4.9.7"
 ]
 
 
@@ -113,12 +116,25 @@ def test_a_broker_that_its_broker_conf_keeps_from_starting_ends_as_forecast(
 ) -> None:
     name = f"{version}-clean"
     store = copy_store(name, tmp_path)
-    conf = {key: value for key, value in meta(name).broker_conf.items() if key != SIZE} | CONFS[what]
+    conf = {key: value for key, value in meta(name).broker_conf.items() if key != SIZE}
+    broker = whole_broker(version, store, conf, **CONFS[what])
     path = tmp_path / "broker.conf"
-    first = dict(sorted(conf.items(), key=lambda item: not item[0].startswith("\ufeff")))
-    path.write_text("".join(f"{key}={value}\n" for key, value in first.items()), "utf-8")
+    path.write_text(conf_text(broker.conf), "utf-8")  # the very file of the broker
     forecast = simulate_start(open_store(store, BrokerConfig.read(path)), version=version)
     assert not forecast.starts
-    with pytest.raises(BrokerDidNotStart) as caught, whole_broker(version, store, conf, own=CONFS[what]):
+    with pytest.raises(BrokerDidNotStart) as caught, broker:
         pass
     assert caught.value.exit_code == forecast.exit_code
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "beside"), [("4.9.7", True), ("5.1.4", True), ("5.4.0", False), ("5.5.1", False)])
+def test_a_blank_after_the_root_is_a_part_of_it_until_texts_are_trimmed(
+    version: str, beside: bool, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    name = f"{version}-clean"
+    store = copy_store(name, tmp_path)
+    other = store.parent / f"{store.name} "
+    with whole_broker(version, store, meta(name).broker_conf, storePathRootDir=str(other)) as broker:
+        assert broker.conf["storePathRootDir"].endswith(" ")
+    assert (other / "checkpoint").exists() is beside

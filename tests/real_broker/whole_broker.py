@@ -71,6 +71,12 @@ class ClientMessage:
     id: str
 
 
+def conf_text(conf: Mapping[str, str]) -> str:
+    """Return the text of a broker.conf; a key with a byte order mark comes first, as the mark does in a file."""
+    first = sorted(conf.items(), key=lambda item: not item[0].startswith("\ufeff"))
+    return "".join(f"{key}={value}\n" for key, value in first)
+
+
 class WholeBroker:
     """One broker of a RocketMQ version on `store`, and a name server if none is given.
 
@@ -246,7 +252,7 @@ class WholeBroker:
 
     def _launch(self, name: str, main: str, conf: Mapping[str, str]) -> None:
         path = self._home / f"{name}.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in conf.items()), "utf-8")
+        path.write_text(conf_text(conf), "utf-8")
         options = (f"-Drocketmq.home.dir={self._home}", "-XX:MaxDirectMemorySize=1g", *archive_option(self._classes))
         command = self._classes.command(main, log=self._home / f"{name}.log", home=self._home, options=options)
         environment = dict(os.environ, ROCKETMQ_HOME=str(self._home))
