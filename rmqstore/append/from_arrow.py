@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,8 @@ def batches_of(path: Path) -> Iterator[TableChunk]:
 
                 yield TableChunk(_table(part, where), where)
                 number += part.num_rows
-    except (pa.ArrowException, orjson.JSONDecodeError) as error:
-        raise BadRow(Text("{path}: row {number}: {error}", path=path, number=number + 1, error=error)) from error
+    except (pa.ArrowException, orjson.JSONDecodeError, OSError) as error:
+        raise _refusal(path, number + 1, error) from error
 
 
 def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
@@ -57,8 +58,16 @@ def rows_of(path: Path) -> Iterator[tuple[str, Row]]:
                 for row in _plain_times(batch.slice(start, rows)).to_pylist():
                     number += 1
                     yield Text("{path}: row {number}", path=path, number=number), _row(row)
-    except (pa.ArrowException, orjson.JSONDecodeError) as error:
-        raise BadRow(Text("{path}: row {number}: {error}", path=path, number=number + 1, error=error)) from error
+    except (pa.ArrowException, orjson.JSONDecodeError, OSError) as error:
+        raise _refusal(path, number + 1, error) from error
+
+
+def _refusal(path: Path, number: int, error: Exception) -> Exception:
+    """Return a BadRow for what pyarrow cannot read, in one line; errors of the system are returned unchanged."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return error
+    why = " ".join(str(error).split())
+    return BadRow(Text("{path}: row {number}: {error}", path=path, number=number, error=why))
 
 
 def _step(rows: int, size: int) -> int:
@@ -70,7 +79,11 @@ def _read(path: Path) -> Iterator[Any]:
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq
 
-        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20, read_dictionary=list(_REPEATED)) as file:
+        with pq.ParquetFile(path, pre_buffer=False) as file:
+            known = file.metadata
+        columns = {known.schema.column(i).path for i in range(known.num_columns)}  # those of lists have other paths
+        more = {"pre_buffer": False, "buffer_size": 1 << 20, "metadata": known}
+        with pq.ParquetFile(path, read_dictionary=[*columns.intersection(_REPEATED)], **more) as file:
             for number in range(file.num_row_groups):  # one at a time, or pyarrow would read ahead
                 group = file.metadata.row_group(number)
                 rows = _step(group.num_rows, group.total_byte_size)
@@ -94,7 +107,8 @@ def _row(row: dict[str, Any]) -> dict[str, Any]:
     if isinstance(pairs, str):  # written by rmqstore 0.1
         values["properties"] = orjson.loads(pairs)
     elif isinstance(pairs, list):
-        values["properties"] = dict(tuple(pair.values()) if isinstance(pair, dict) else pair for pair in pairs)
+        with suppress(TypeError, ValueError):  # lists of something else are refused as such
+            values["properties"] = dict(tuple(pair.values()) if isinstance(pair, dict) else pair for pair in pairs)
     if isinstance(values.get("body"), bytes):
         values["body_base64"] = values.pop("body")
     return values
@@ -162,10 +176,11 @@ def _bits(data: Any, column: Any) -> Bool:
 
 def _distinct(columns: dict[str, Any], name: str) -> tuple[list[str], I64]:
     column = _column(columns, name)
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise Unusual
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
-    if not (pa.types.is_string(column.type.value_type) or pa.types.is_large_string(column.type.value_type)):
-        raise Unusual
     return column.dictionary.to_pylist(), _numbers(column.indices)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,36 @@ def test_exported_lines(tmp_path: Path, data: bytes) -> None:
     path.write_bytes(data)
     assert_one_line(3, "import", str(path), "--output", str(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["topic", "store_host", "properties", "body", "queue_offset", "version"])
+@pytest.mark.parametrize("values", [[[1]], [{"a": 1}], [[[1]]], [1.5], [None], [True]], ids=repr)
+def test_exported_columns_of_another_type(tmp_path: Path, name: str, values: list[object]) -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "x.parquet"
+    row = {"topic": ["A"], "queue_id": [0], "queue_offset": [0], "store_host": ["127.0.0.1:1"], "properties": ["{}"]}
+    pq.write_table(pa.table(row | {name: values}), path)
+    assert_one_line(3, "import", str(path), "--output", str(tmp_path / "new"))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_exported_columns_with_a_wrong_byte(tmp_path: Path, seed: int, parquet: bytes) -> None:
+    choice, data = random.Random(seed), bytearray(parquet)
+    for _ in range(3):
+        data[-1 - choice.randrange(3000)] = choice.randrange(256)  # the metadata are at the end
+    path = tmp_path / "x.parquet"
+    path.write_bytes(data)
+    result = run("import", str(path), "--output", str(tmp_path / "new"))
+    assert (result.exit_code, len(result.stderr.splitlines())) in {(0, 0), (0, 1), (3, 1)}, result.output
+
+
+@pytest.fixture(scope="module")
+def parquet(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    pytest.importorskip("pyarrow")
+    path = tmp_path_factory.mktemp("exported") / "x.parquet"
+    assert run("export", str(unpack("5.4.0-clean")), "-o", str(path)).exit_code == 0
+    return path.read_bytes()
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
