@@ -142,6 +142,14 @@ _VERDICT = {
 
 def _verdict(answer: Comparison) -> str:
     """Return the answer in one line."""
+    for name, count in zip(("STORE", "OTHER"), answer.earlier, strict=True):
+        if count:
+            return Text(
+                "Equal from offset {start:,} on. Only {name} has {messages} before that.",
+                start=answer.common_start,
+                name=name,
+                messages=many(count, "message"),
+            )
     if answer.relation != "diverged":
         return _VERDICT[answer.relation]
     if not answer.equal_messages:

@@ -160,6 +160,17 @@ class Comparison:
         return self.divergence is None
 
     @property
+    def earlier(self) -> tuple[int, int]:
+        """Messages of STORE and of OTHER before the begin of the other side's log, where nothing is compared."""
+        if not self.equal:
+            return 0, 0
+        counts = [
+            side.messages - self.equal_messages if side.min_offset < self.common_start else 0
+            for side in (self.store, self.other)
+        ]
+        return counts[0], counts[1]
+
+    @property
     def relation(self) -> str:
         """`equal`, `store-is-prefix`, `other-is-prefix`, `moved` (same messages, other offsets), or `diverged`."""
         first = self.divergence
@@ -184,10 +195,11 @@ class Comparison:
         out: list[str] = []
         for broken, good, damaged, name in sides:
             state = getattr(self.divergence, name, "")
+            earlier = self.earlier[0 if good is self.store else 1]
             words = f"rmqstore recover {shlex.quote(broken.path)} --replica {shlex.quote(good.path)}"
             if damaged.messages or state in _DAMAGE:
                 out.append(words)
-            elif state == "ended":
+            elif state == "ended" or earlier:
                 out.append(f"{words} --extend")
         return out
 
@@ -213,6 +225,7 @@ class Comparison:
             "other": asdict(self.other),
             "equal": self.equal,
             "relation": self.relation,
+            "earlier": {"store": self.earlier[0], "other": self.earlier[1]},
             "common": {"start": self.common_start, "stop": self.common_stop, "messages": self.leading_messages},
             "equal_messages": self.equal_messages,
             "first_divergence": None if self.divergence is None else self.divergence.to_json(),

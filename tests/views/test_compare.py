@@ -207,6 +207,23 @@ def test_missing_file_leaves_its_messages_on_the_other_side_only(missing: int, t
     assert (first["offset"], first["store_state"]) == (lost[0].address - 48, state)
 
 
+def test_messages_before_the_begin_of_the_other_log_are_counted_and_can_be_restored(tmp_path: Path) -> None:
+    whole = unpack("5.4.0-clean")
+    store = copy_store("5.4.0-clean", tmp_path)
+    (store / "commitlog" / f"{0:020}").unlink()
+    answer = _compare(store, whole, 0)
+    assert (answer["relation"], answer["earlier"]) == ("equal", {"store": 0, "other": 120})
+    assert _compare(whole, store, 0)["earlier"] == {"store": 120, "other": 0}
+    text = run("compare", str(store), str(whole)).stdout
+    assert text.startswith("Equal from offset 65,536 on. Only OTHER has 120 messages before that.")
+    command = f"rmqstore recover {store} --replica {whole} --extend"
+    assert command in text.replace("\n", "")
+    offer = run("recover", str(store), "--replica", str(whole))
+    assert "still has what precedes it, from 0 on: --extend restores these files" in " ".join(offer.stderr.split())
+    assert run("recover", str(store), "--replica", str(whole), "--extend", "--apply").exit_code == 0
+    assert _compare(store, whole, 0)["earlier"] == {"store": 0, "other": 0}
+
+
 def test_other_store_has_everything_on_one_side_only() -> None:
     answer = _compare(unpack("5.4.0-clean"), unpack("5.1.4-clean"), 1)
     assert (answer["relation"], answer["moved"]) == ("diverged", 0)

@@ -33,7 +33,16 @@ from rmqstore.repair.repaired_log import Span, joined, meets
 from rmqstore.repair.replica.healed_store import HealedStore, build, merged, messages_in
 from rmqstore.repair.replica.proof import LostEnd, Proof, common_epoch_end, compare_lost_end, fork, prove, proved_until
 from rmqstore.repair.replica.replica import Replica, ReplicaLog, filler_spans, refuse_same
-from rmqstore.repair.replica.sources import OUTVOTED, HealOptions, Place, Sources, find_places, find_sources, judge
+from rmqstore.repair.replica.sources import (
+    OUTVOTED,
+    HealOptions,
+    Place,
+    Sources,
+    earlier_files,
+    find_places,
+    find_sources,
+    judge,
+)
 from rmqstore.repair.store_guard import refuse_overlap, refuse_whole
 from rmqstore.texts import Text, first_few
 from rmqstore.texts import joined as joined_texts
@@ -138,6 +147,8 @@ class Healing:
         for log in self.verified.logs.results:
             having = [found for r in self.replicas if (found := r.log(log.body_offset)) is not None]
             places = find_places(self.store, self.verified, log, having, self.heal_options)
+            if log is self.verified.logs.results[0] and not self.heal_options.extend:
+                self._note_earlier_files(log, having)
             proofs = self._prove(log, having, places)
             for place in places:
                 for part, proved in self._parts(place, having, proofs):
@@ -157,6 +168,18 @@ class Healing:
                 )
         self.places = list(allowed)
         return find_sources(allowed)
+
+    def _note_earlier_files(self, log: LogResult, replicas: Sequence[ReplicaLog]) -> None:
+        for place in earlier_files(log, replicas):
+            names = joined_texts([one.name for one in replicas if one.queue.start <= place.start])
+            words = Text(
+                "this log begins at {begin:,}, and {names} still has what precedes it, from {start:,} on: --extend "
+                "restores these files",
+                begin=place.stop,
+                names=names,
+                start=place.start,
+            )
+            self.notes.append(words)
 
     def _prove(self, log: LogResult, replicas: Sequence[ReplicaLog], places: Sequence[Place]) -> Mapping[str, Proof]:
         apart = joined([*filler_spans(self.store, log), *(p.span for p in places if p.kind != OUTVOTED)])

@@ -93,7 +93,7 @@ def find_places(
     if log is verified.logs.results[-1]:
         inside += _tail(store, verified, log, replicas, heal_options)
     if heal_options.extend and log is verified.logs.results[0]:
-        inside += _front(log, replicas)
+        inside += earlier_files(log, replicas)
     apart = joined([*filler_spans(store, log), *(p.span for p in inside)])
     outvoted = [place for place in _outvoted(log, replicas) if not meets(place.span, apart)]
     return sorted([*_merged(inside), *_merged(outvoted)], key=lambda p: p.start)
@@ -256,7 +256,7 @@ def _tail(
         yield Place(log, log.wrote, stop, TAIL, open_end=True, lost_until=named)
 
 
-def _front(log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]:
+def earlier_files(log: LogResult, replicas: Sequence[ReplicaLog]) -> Iterator[Place]:
     """Yield the range of files that a replica has before the first one of the log."""
     begins = (r.queue.start for r in replicas)
     first = min((start for start in begins if start % log.queue.file_size == 0), default=log.queue.start)

@@ -545,7 +545,7 @@ def test_files_of_several_commitlog_paths_are_healed_where_they_are(tmp_path: Pa
     after = {path.name: path.read_bytes() for home in (store / "commitlog", second) for path in home.iterdir()}
     assert after == whole
     assert (second / names[1]).exists()
-    journal.undo(Path(str(answer["journal"])))
+    journal.undo(Path(str(answer["journal"])), roots=[second])
     assert not (store / "commitlog" / names[4]).exists()
 
 
