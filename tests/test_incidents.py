@@ -157,10 +157,16 @@ def test_the_disk_is_full(scene: Make) -> None:
     age(now.store, 40, 3)
     _, growth, _ = now.play(0, 0, 0)
     assert growth.startswith("The messages span only 15 seconds: ")
-    plan, _, pruned = now.play(1, 0, 0)
-    assert "would remove 3 files of the log" in " ".join(plan.split())
-    assert "Removed: 1 journal" in pruned and not list((now.store).glob(".rmqstore/*"))
+    deletion = ("--reserved", "24", "--any-hour", "--delete")
+    now.names["DIGEST"] = str(run_json("expire", str(now.store), *deletion, exit_code=1)["digest"])
+    now.names["/mnt/other"] = str(now.folder / "other")
+    plan, done, _ = now.play(1, 0, 0)
+    assert "would delete 3 files of the log for ever" in " ".join(plan.split())
+    assert now.names["DIGEST"] in plan
+    assert "Deleted for ever: no `undo` brings the files back." in " ".join(done.split())
     assert len(list((now.store / "commitlog").iterdir())) == 5
+    [journal] = (now.folder / "other" / "journals").iterdir()
+    assert run("undo", str(journal)).exit_code == 5
 
 
 def test_a_repair_is_accounted_for(scene: Make) -> None:

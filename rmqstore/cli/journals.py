@@ -39,7 +39,7 @@ _STATES = {
 class ListedJournal:
     """A journal to list. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms.
 
-    `refusal`: why undo and resume would refuse it at once.
+    `refusal`: why undo and resume would refuse it at once. `deleted`: the files that it has deleted for ever.
     """
 
     folder: Journal
@@ -47,6 +47,7 @@ class ListedJournal:
     bytes: int
     kept: int
     refusal: RmqStoreError | None
+    deleted: tuple[str, ...] = ()
 
     @property
     def state(self) -> str:
@@ -73,6 +74,7 @@ class ListedJournal:
             "command": self.command or None,
             "bytes": self.bytes,
             "files_kept": self.kept,
+            "deleted": list(self.deleted),
             "loss": loss,
             "cures": list(self.plan.cures) if self.plan is not None else [],
         }
@@ -173,7 +175,8 @@ def _read(folder: Journal) -> ListedJournal:
         plan = folder.load_plan() if not missing else None
     except CouldNotCheck:
         plan = None
-    return ListedJournal(folder, plan, size, kept, folder.refusal())
+    deleted = folder.deleted_of(plan) if plan is not None else []
+    return ListedJournal(folder, plan, size, kept, folder.refusal(), tuple(deleted))
 
 
 def _going(found: list[ListedJournal], selected: Selected) -> Iterator[ListedJournal]:
@@ -204,17 +207,14 @@ def _text(found: list[ListedJournal], going: list[ListedJournal], prune: bool, a
     if not found:
         yield Text("No journals: there is no repair to undo.")
         return
+    last = max((one.folder.name for one in found if one.deleted), default="")
     for one in found:
         size = bytes_text(one.bytes)
         yield Placed("{name}   {state}   {size}", name=one.folder.name, state=_STATES[one.state], size=size)
         yield Placed("  {time}: {did}", time=time_text(one.made), did=_did(one))
         if one.folder.path.parent.parent != one.folder.store:
             yield Text("  in {path}", path=one.folder.path)
-        if one.refusal is not None:
-            yield Text("  would be refused: {why}", why=one.refusal.message)
-            yield Placed("    -> {do}", do=one.refusal.advice)
-        elif one.state == "done":
-            yield Text("  to undo: {command}", command=one.folder.command("undo"))
+        yield from _undo_lines(one, last)
         if one.state == "missing":
             yield Text("  without it, this repair can be neither undone nor resumed")
             if one.kept:
@@ -243,6 +243,22 @@ def _text(found: list[ListedJournal], going: list[ListedJournal], prune: bool, a
         yield Placed("  {name} ({state}){lasting}", name=name, state=state, lasting=lasting)
     if not applied:
         yield Text("Nothing was removed. To remove them, add --apply")
+
+
+def _undo_lines(one: ListedJournal, last: str) -> Iterator[str]:
+    """Yield how a repair is undone, or why it cannot be. `last`: the newest journal that has deleted files for ever."""
+    if one.refusal is not None:
+        yield Text("  would be refused: {why}", why=one.refusal.message)
+        yield Placed("    -> {do}", do=one.refusal.advice)
+    elif one.deleted:
+        yield Text("  deleted {files} for ever: this cannot be undone", files=many(len(one.deleted), "file"))
+        if one.folder.record.kept:
+            stay = many(len(one.folder.record.kept), "file")
+            yield Text("  ended half-way: {files} of its plan stay", files=stay)
+    elif one.state == "done" and one.folder.name < last:
+        yield Text("  can no longer be undone: {last} has deleted files for ever after it", last=last)
+    elif one.state == "done":
+        yield Text("  to undo: {command}", command=one.folder.command("undo"))
 
 
 def _did(one: ListedJournal) -> str:

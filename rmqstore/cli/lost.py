@@ -568,7 +568,10 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
             )
             saved = Placed("; {bodies}", bodies=bodies)
         count, at_least = many(len(damaged) + unlisted, "message"), Text("at least ") if losses.at_least else ""
-        yield Text("Lost to damage: {at_least}{count}{saved}", at_least=at_least, count=count, saved=saved)
+        words = Text("Lost to damage: {at_least}{count}{saved}")
+        if losses.expired:
+            words = Text("Deleted for ever by `rmqstore expire --delete`: {at_least}{count}{saved}")
+        yield words.format(at_least=at_least, count=count, saved=saved)
     if mended:
         by = Text("mended by the repair") if losses.when == "repair" else Text("`rmqstore recover` mends them")
         yield Text("Damaged, but {by}: {messages}", by=by, messages=many(len(mended), "message"))
@@ -611,6 +614,11 @@ def _deleted(store: Path, topics: list[DeletedTopic]) -> Iterator[str]:
 def _unlisted(losses: Losses) -> Iterator[str]:
     for queue, missing in losses.unlisted.items():
         where, count = Text(" of {queue}", queue=queue) if queue else "", many(missing, "more message")
+        if queue in losses.expired:
+            first, last = losses.expired[queue]
+            deleted = Text("{messages} of {queue} deleted for ever, queue offsets {first:,} to {last:,}")
+            yield deleted.format(messages=many(missing, "message"), queue=queue, first=first, last=last)
+            continue
         yield Text("{count}{where} lost, of which only the number is known", count=count, where=where)
 
 

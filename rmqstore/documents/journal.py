@@ -7,7 +7,7 @@ STORE/.rmqstore/TIME/state        how far apply or undo is; replaced atomically
                      quarantine/  files and directories that were moved away
                      lost+found/  damaged spans that the repair covered
                      journal      only with --journal DIR: the path of the folder with everything else but new/ and
-                                  quarantine/
+                                  quarantine/; on a full disk, only after the first file of it was deleted
 
 Each other data path of the store, which may be on another file system, has such a folder for its own files.
 """
@@ -26,6 +26,7 @@ from pathlib import Path
 from rmqstore.documents.content import Content, Json, content_from_json
 from rmqstore.documents.paths import PlanPaths, is_within, named_options, status_of
 from rmqstore.documents.plan import Plan, plan_from_json
+from rmqstore.documents.steps import Delete
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, RmqStoreError, UsageError
 from rmqstore.files.beneath import AS_NAMED, Beneath, EntryReader, read_range
 from rmqstore.files.disk import existing, real_path
@@ -67,7 +68,8 @@ class JournalState:
 
     `homes` are the folders with a new/ and a quarantine/, `home_of` the index of the home of a step if it is not 0;
     see `Journal.home`. `staged`: a plan that was made in this folder is complete. `times_kept`
-    is False if the times of changed files could not be restored.
+    is False if the times of changed files could not be restored. `unpointed`: the store, whose disk is full, has no
+    pointer to this journal yet. `kept`: steps that will never be executed, because undo ended a deletion half-way.
     """
 
     state: State
@@ -82,6 +84,8 @@ class JournalState:
     homes: tuple[str, ...] = ("",)
     home_of: Mapping[str, int] = field(default_factory=dict)
     staged: bool = False
+    unpointed: bool = False
+    kept: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,9 +276,30 @@ class Journal:
 
         try:
             text = LOCAL.read_small(self.path / PLAN, MAX_PLAN)
-            return plan_from_json(text, read_content=content)
+            plan = plan_from_json(text, read_content=content)
+            if self.record.unpointed and not plan.deletes:
+                raise UsageError(Text("only a journal of deletions may have no pointer"))
         except (OSError, UsageError) as error:
             raise CouldNotCheck(Text("{path} is damaged: {error}", path=self.path / PLAN, error=error)) from error
+        return plan
+
+    def deleted_of(self, plan: Plan) -> list[str]:
+        """Return the paths of the files that this journal, whose plan it is, has deleted for ever.
+
+        An unfinished deletion has none: it may still end with all files in place.
+        """
+        if self.state is not State.DONE:
+            return []
+        rows = enumerate(plan.steps)
+        return [step.path for number, step in rows if isinstance(step, Delete) and number not in self.record.kept]
+
+    @property
+    def deleted(self) -> list[str]:
+        """The paths of the files that it has deleted for ever; none if its plan cannot be read."""
+        try:
+            return self.deleted_of(self.load_plan()) if self.state is State.DONE else []
+        except CouldNotCheck:
+            return []
 
 
 def open_journal(path: Path, disk: Beneath | None = None, named: Collection[Path] = ()) -> Journal:
@@ -319,7 +344,8 @@ def open_journal(path: Path, disk: Beneath | None = None, named: Collection[Path
         disk.allow(place.parent.parent)
         return Journal(place, place.parent.parent, record, disk, own)
     store = real_path(Path(record.store))
-    if record.state is not State.PREPARING and pointer_of(store / JOURNAL_FOLDER / place.name) != place:
+    back = pointer_of(store / JOURNAL_FOLDER / place.name)
+    if record.state is not State.PREPARING and back != place and (back is not None or not record.unpointed):
         raise Refused(
             Text("{store} has no pointer to the journal {place}", store=store, place=place),
             Text("name the store's own folder below .rmqstore"),
@@ -441,6 +467,7 @@ def _read_record(folder: Path) -> JournalState | None:
             return None
         row["state"] = State(row["state"])
         row["homes"] = tuple(str(home) for home in row["homes"])
+        row["kept"] = tuple(row.get("kept", ()))
         record = JournalState(**row)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
@@ -455,5 +482,6 @@ def _read_record(folder: Path) -> JournalState | None:
     )
     numbers = (record.steps, record.batches, record.batches_done, record.store_atime_ns, record.store_mtime_ns)
     sound = sound and all(type(number) is int and -_LIMIT < number < _LIMIT for number in numbers)
+    sound = sound and all(type(number) is int and 0 <= number < record.steps for number in record.kept)
     sound = sound and isinstance(record.store, str) and "\0" not in record.store
     return record if sound and len(record.homes) > 0 else None

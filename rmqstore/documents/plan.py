@@ -32,6 +32,7 @@ from rmqstore.documents.steps import (
     JSON_FIELDS,
     PHASES,
     Create,
+    Delete,
     Extend,
     MakeDirectory,
     Overwrite,
@@ -114,6 +115,11 @@ class Plan:
     def empty(self) -> bool:
         """Whether the plan has no steps."""
         return not self.steps
+
+    @property
+    def deletes(self) -> bool:
+        """Whether it deletes files for ever: it cannot be undone, and needs its digest whatever its decisions are."""
+        return any(isinstance(step, Delete) for step in self.steps)
 
     @cached_property
     def digest(self) -> str:

@@ -150,16 +150,31 @@ class Rename:
     length: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Delete a file for ever: nothing of it is kept, so that this frees space on a full disk, and cannot be undone.
+
+    A plan with such steps has no others. They are executed in the order of the plan.
+    """
+
+    do: ClassVar[str] = "delete"
+    path: str
+    expect: str
+    why: str = ""
+    length: int = 0
+
+
 InPlace: TypeAlias = Overwrite | Truncate | Extend
 WithContent: TypeAlias = Overwrite | Create | Extend
 MoveIn: TypeAlias = Create | MakeDirectory | Rename
 MoveOut: TypeAlias = Discard | RemoveEmptyDirectory | SetAside
-Step: TypeAlias = InPlace | MoveIn | MoveOut
+Step: TypeAlias = InPlace | MoveIn | MoveOut | Delete
 S = TypeVar("S", bound=Step)
 
 PHASES: tuple[type[Step], ...] = (
     *(Discard, RemoveEmptyDirectory, SetAside, Rename),
     *(MakeDirectory, Create, Overwrite, Truncate, Extend),
+    Delete,
 )
 """The order in which kinds of steps are executed."""
 
@@ -171,6 +186,7 @@ JSON_FIELDS: Mapping[type[Step], Mapping[str, str]] = {
     Create: {"size": "size", "like": "like"},
     Discard: {"expect": "expect", "length": "length"},
     SetAside: {"expect": "expect", "length": "length"},
+    Delete: {"expect": "expect", "length": "length"},
     Rename: {"source": "source", "length": "length"},
     MakeDirectory: {"like": "like"},
     RemoveEmptyDirectory: {},
@@ -236,7 +252,7 @@ def check_step(step: Step) -> None:
         raise BrokenPlan(
             Text("plan: {source} would leave its directory for {path}", source=step.source, path=step.path)
         )
-    if isinstance(step, Overwrite | Truncate | Discard | SetAside) and not is_fingerprint(step.expect):
+    if isinstance(step, Overwrite | Truncate | Discard | SetAside | Delete) and not is_fingerprint(step.expect):
         raise BrokenPlan(
             Text("plan: {path}: expect must be sha256:, blake2b: or runs: followed by 64 hex digits", path=step.path)
         )
@@ -244,6 +260,9 @@ def check_step(step: Step) -> None:
 
 def check_together(steps: Sequence[Step]) -> None:
     """Refuse steps that conflict: every `expect` refers to the bytes before the first step. Errors: BrokenPlan."""
+    deleted = _by_path(step for step in steps if isinstance(step, Delete))
+    if deleted and len(deleted) != len(steps):
+        raise BrokenPlan(Text("plan: it deletes files for ever, and has other steps, too"))
     _check_renames(steps)
     out = _by_path(step for step in steps if isinstance(step, MoveOut))
     made = _by_path(step for step in steps if isinstance(step, MoveIn))

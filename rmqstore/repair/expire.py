@@ -1,7 +1,8 @@
-"""Plans expiry: discards the log files that the broker's clean-up would delete, with their queue and index files.
+"""Plans expiry: removes the log files that the broker's clean-up would delete, with their queue and index files.
 
 Like everything that a repair removes, the files are moved into the journal's quarantine; removing the journal frees the
-space.
+space. Where that is no help, on a full disk, they are deleted for ever: the only plan that cannot be undone. It deletes
+in the order of a broker, the log first and from its beginning, so that a broker can start whatever is left of it.
 Source: DefaultMessageStore.CleanCommitLogService, .CleanConsumeQueueService, IndexService#deleteExpiredFile, DLedger's
 CleanSpaceService (RocketMQ 4.9.7, 5.1.4 and 5.4.0, DLedger 0.3.2).
 """
@@ -31,7 +32,9 @@ from rmqstore.brokers.clean_up import (
 from rmqstore.brokers.outlook import candidates, disk_of, disk_of_log, rules_of
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.documents.content import Json
+from rmqstore.documents.journal import State, list_journals
 from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Delete
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.config import TIER_METADATA, loaded_config, tier_queues, tier_words
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
@@ -55,7 +58,7 @@ class ExpireOptions:
     """The conditions of a clean-up; None means the broker's setting.
 
     `reserved` hours; `any_hour` ignores deleteWhen; `now` in ms; `disk_of` returns the usage of a path's disk;
-    `version` of the broker.
+    `version` of the broker. `delete`: delete the files for ever, instead of moving them to quarantine.
     """
 
     reserved: int | None = None
@@ -63,6 +66,20 @@ class ExpireOptions:
     now: int | None = None
     disk_of: Callable[[Path], FileSystem] | None = None
     version: str | None = None
+    delete: bool = False
+
+    @property
+    def facts(self) -> dict[str, Json]:
+        """What a plan says about how it was asked for."""
+        return {"reserved": self.reserved, "any_hour": self.any_hour, "delete": self.delete}
+
+    @staticmethod
+    def of(facts: Json, version: str | None) -> ExpireOptions:
+        """Return the options that a plan was made with; what is not understood counts as not given."""
+        given = facts if isinstance(facts, Mapping) else {}
+        reserved = given.get("reserved")
+        hours = reserved if type(reserved) is int and reserved >= 0 else None
+        return ExpireOptions(hours, given.get("any_hour") is True, version=version, delete=given.get("delete") is True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +106,8 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
         rules = replace(rules, delete_when=str(hour))
     ask = options.disk_of or disk_of
     draft = PlanBuilder(store)
+    remove = draft.delete if options.delete else draft.discard
+    lost = _Lost()
     root_disk = ask(store.root)
     plain = data = None
     logs: list[tuple[MappedFileQueue, Decision]] = []
@@ -118,17 +137,29 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
         )
         logs.append((group.data, data))
     for queue, decision in logs:
-        _take(draft, queue, decision, 0 if queue is legacy else dledger.ENTRY.size)
+        _take(remove, lost, queue, decision, 0 if queue is legacy else dledger.ENTRY.size)
+    draft.lose(lost.counts, lost.bytes)
     minimum = _minimum(logs)
-    _queues(draft, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
-    _index(draft, minimum)
+    _queues(store, remove, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
+    _index(store, remove, minimum)
     _tier(draft, minimum)
     decisions = {"commitlog": plain, "dledger": data}
     _explain(draft, rules, hour, decisions, root_disk)
+    if options.delete:
+        _warn(draft)
+    elif draft.steps:
+        draft.notes.append(
+            Text(
+                "the files are moved to quarantine on the same disk: removing the journal frees the space; --delete "
+                "frees it at once, and cannot be undone"
+            )
+        )
     draft.facts["expire"] = {
         **{name: _fact(decision) for name, decision in decisions.items()},
         "min_offset": minimum,
         "disk_used": round(root_disk.ratio, 4),
+        "queues": lost.to_json(),
+        **options.facts,
     }
     return Expiry(draft.plan([directory for queue, _ in logs for directory in queue.directories]), plain, data)
 
@@ -151,26 +182,82 @@ def _refuse(store: Store) -> None:
         )
 
 
-def _take(draft: PlanBuilder, queue: MappedFileQueue, decision: Decision, body_offset: int) -> None:
+Remove = Callable[[Path, str], None]
+"""Adds the step that removes a file, with the reason."""
+
+
+def _take(remove: Remove, lost: _Lost, queue: MappedFileQueue, decision: Decision, body_offset: int) -> None:
     reasons = {candidate.path: why for candidate, why in decision.delete}
     for file in queue.files:
         why = reasons.get(str(file.path))
         if why is not None:
-            draft.discard(file.path, Text(why.value))
-            queues, size = _inside(file, body_offset)
-            draft.lose(queues, size)
+            remove(file.path, Text(why.value))
+            lost.add(file, body_offset)
 
 
-def _inside(file: MappedFile, body_offset: int) -> tuple[Counter[str], int]:
-    """Count messages per queue in a file, and their bytes."""
-    table, counts, size = QueueTable(), Counter[int](), 0
-    for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
-        if run.kind is Kind.RECORDS and run.columns is not None:
-            numbers, times = np.unique(table.of(run.columns), return_counts=True)
-            counts.update(dict(zip(numbers.tolist(), times.tolist(), strict=True)))
-            size += run.stop - run.start
-    names = {i: f"{table.topics[i].decode('utf-8', 'backslashreplace')}/{table.queue_ids[i]}" for i in counts}
-    return Counter({names[i]: count for i, count in counts.items()}), size
+class _Lost:
+    """The messages in the files that go: their number per queue, their bytes, and their queue offsets.
+
+    `counts` and `offsets` (the first and the last one) are by queue, `TOPIC/ID`.
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.bytes = 0
+        self.offsets: dict[str, tuple[int, int]] = {}
+        self._table = QueueTable()
+
+    def add(self, file: MappedFile, body_offset: int) -> None:
+        """Count the messages of a file."""
+        for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
+            if run.kind is not Kind.RECORDS or run.columns is None:
+                continue
+            self.bytes += run.stop - run.start
+            queues = self._table.of(run.columns)
+            numbers = np.argsort(queues, kind="stable")
+            names, starts = np.unique(queues[numbers], return_index=True)
+            offsets = run.columns.queue_offset[numbers]
+            lowest, highest = (each.reduceat(offsets, starts) for each in (np.minimum, np.maximum))
+            counts = np.diff([*starts.tolist(), len(numbers)])
+            rows = (names.tolist(), counts.tolist(), lowest.tolist(), highest.tolist())
+            for number, count, low, high in zip(*rows, strict=True):
+                name = self._table.label(number)
+                self.counts[name] += count
+                first, last = self.offsets.get(name, (low, high))
+                self.offsets[name] = min(first, low), max(last, high)
+
+    def to_json(self) -> dict[str, Json]:
+        """Return the number of messages with the first and the last queue offset, by queue."""
+        return {
+            name: {"messages": count, "first": self.offsets[name][0], "last": self.offsets[name][1]}
+            for name, count in self.counts.items()
+        }
+
+
+def _warn(draft: PlanBuilder) -> None:
+    """Make a plan that deletes files need its digest, and say what cannot be undone."""
+    if not draft.steps:
+        return
+    size = sum(step.length for step in draft.steps if isinstance(step, Delete))
+    draft.decisions.append(
+        Text(
+            "to be deleted for ever: {files} with {bytes}, and {messages} in them; no `undo` brings them back",
+            files=many(len(draft.steps), "file"),
+            bytes=many(size, "byte"),
+            messages=many(draft.lost_messages, "message"),
+        )
+    )
+    if draft.linked:
+        draft.notes.append(
+            Text(
+                "deleting {files} frees no space, because of another name (a hard link)",
+                files=many(draft.linked, "file"),
+            )
+        )
+    earlier = [one for one in list_journals(draft.root) if one.state is State.DONE]
+    if earlier:
+        repairs = many(len(earlier), "earlier repair")
+        draft.notes.append(Text("{repairs} of this store can no longer be undone after it", repairs=repairs))
 
 
 def _minimum(logs: Sequence[tuple[MappedFileQueue, Decision]]) -> int:
@@ -183,9 +270,9 @@ def _minimum(logs: Sequence[tuple[MappedFileQueue, Decision]]) -> int:
     return 0
 
 
-def _queues(draft: PlanBuilder, minimum: int) -> None:
-    """Discard consume queue files whose units all point below the minimum."""
-    for consume_queue in draft.store.consume_queues():
+def _queues(store: Store, remove: Remove, minimum: int) -> None:
+    """Remove consume queue files whose units all point below the minimum."""
+    for consume_queue in store.consume_queues():
         files = consume_queue.queue.files
         unit = consume_queue.kind.unit
         last = []
@@ -193,17 +280,17 @@ def _queues(draft: PlanBuilder, minimum: int) -> None:
             raw = file.read_at(8, file.file_size - unit)
             last.append(int.from_bytes(raw, "big", signed=True) if len(raw) == 8 else minimum)
         for file in files[: expired_below(last, minimum)]:
-            draft.discard(file.path, Text("all its units point below {minimum}", minimum=minimum))
+            remove(file.path, Text("all its units point below {minimum}", minimum=minimum))
 
 
-def _index(draft: PlanBuilder, minimum: int) -> None:
-    entries = draft.store.index_files
+def _index(store: Store, remove: Remove, minimum: int) -> None:
+    entries = store.index_files
     ends = []
     for entry in entries:
-        raw = draft.store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
+        raw = store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
         ends.append(index.HEADER.parse(raw)["end_phy_offset"])
     for entry in entries[: expired_below(ends, minimum)]:
-        draft.discard(entry.path, Text("all its entries point below {minimum}", minimum=minimum))
+        remove(entry.path, Text("all its entries point below {minimum}", minimum=minimum))
 
 
 def _tier(draft: PlanBuilder, minimum: int) -> None:
@@ -309,8 +396,6 @@ def _explain(
                     apart=apart,
                 )
             )
-    if draft.steps:
-        note(Text("the files are moved to quarantine on the same disk: removing the journal frees the space"))
 
 
 def _fact(decision: Decision | None) -> Json:

@@ -34,6 +34,7 @@ from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import (
     PHASES,
     Create,
+    Delete,
     Discard,
     Extend,
     MakeDirectory,
@@ -154,7 +155,7 @@ class Overlay(Files):
 
     def _take(self, step: Step, aside: dict[str, _File]) -> None:
         place = str(absolute_path(self._root / step.path))
-        if isinstance(step, Discard | RemoveEmptyDirectory | SetAside):
+        if isinstance(step, Discard | RemoveEmptyDirectory | SetAside | Delete):
             self._nodes[place] = None
         elif isinstance(step, Rename):
             self._nodes[place] = aside[step.source]

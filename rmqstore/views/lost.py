@@ -95,7 +95,8 @@ class LostMessage:
 class Losses:
     """The lost messages of a store: `damaged` in log order, then those from `cut_from` on (see `LostMessages.cut`).
 
-    `unlisted`: number of further lost messages per queue (`TOPIC/ID`). `at_least`: there may be even more.
+    `unlisted`: number of further lost messages per queue (`TOPIC/ID`). `at_least`: there may be even more. `expired`:
+    the first and the last queue offset, per queue, of messages in files that `expire --delete` has deleted for ever.
     """
 
     when: str
@@ -105,6 +106,7 @@ class Losses:
     """Cut messages below this offset are not lost if they have their unit (`StartForecast.outside_dledger`)."""
     unlisted: dict[str, int] = field(default_factory=dict)
     at_least: bool = False
+    expired: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
@@ -242,6 +244,8 @@ class LostMessages:
         # the index before the repair takes precedence: today's has entries for the fillers
         self.before(plan)._from_plan(out, plan, kept.get, quarantined_index(folder), self._index_paths())
         out.damaged.sort(key=lambda one: one.offset or 0)
+        if plan.deletes:
+            out.expired = dict(_expired(plan.facts.get("expire")))
         return out
 
     def _from_plan(self, out: Losses, plan: Plan, record_at: RecordAt, *index_paths: list[Path]) -> None:
@@ -346,6 +350,15 @@ def _records(fact: object) -> Iterator[_LostRecord]:
         if isinstance(topic, str) and isinstance(length, int) and all(map(_is_offset, numbers)):
             queue_id, queue_offset, offset = numbers
             yield _LostRecord((topic, queue_id, queue_offset), offset, length)
+
+
+def _expired(fact: object) -> Iterator[tuple[str, tuple[int, int]]]:
+    """Yield the first and the last queue offset of each queue of a clean-up; skip invalid ones, as `_records`."""
+    queues = fact.get("queues") if isinstance(fact, dict) else None
+    for queue, row in queues.items() if isinstance(queues, dict) else ():
+        first, last = (row.get(name) if isinstance(row, dict) else None for name in ("first", "last"))
+        if isinstance(first, int) and isinstance(last, int):
+            yield queue, (first, last)
 
 
 def _is_offset(value: object) -> bool:

@@ -103,6 +103,13 @@ def _verdict(found: Incident) -> tuple[str, str]:
         return ("error" if bad else "ok"), Placed("{words} {sound}", words=words, sound=_sound(found.report))
     at_least = Text("At least ") if found.losses.at_least else ""
     count, sound = many(lost, "message"), _sound(found.report)
+    if files := found.folder.deleted_of(found.plan):
+        words = Text("{files} deleted for ever, with {messages}: this cannot be undone. {sound}")
+        if found.folder.record.kept:
+            words = Text("{files} deleted for ever, with at most {messages}: this cannot be undone. {sound}")
+        return ("error" if bad else "warning"), words.format(
+            files=many(len(files), "file"), messages=count, sound=sound
+        )
     words = Text("{at_least}{messages} lost. {sound}", at_least=at_least, messages=count, sound=sound)
     return ("error" if bad else "warning"), words
 
@@ -146,7 +153,9 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
         yield from _about_lost(found, store, journal)
     if found.in_effect and not commands and not found.report.live and not found.report.has_problems:
         yield (Text("Start the broker."),)
-    if found.in_effect and not found.later:
+    if found.folder.deleted_of(found.plan):
+        yield (Text("Keep the journal as the record of what was deleted: nothing brings the files back."),)
+    elif found.in_effect and not found.later:
         keep = Text(
             "Keep the journal until the losses are settled. Before a broker has written to the store, it can still be "
             "undone:"
@@ -211,6 +220,11 @@ def _messages(found: Incident) -> Iterator[ui.Html]:
         rows, more, lambda one: [BODY_WORDS[one.message.body], ui.consumers(one.message), _NOW_WORDS[one.now]]
     )
     for queue, number in list(found.losses.unlisted.items())[:_QUEUES]:
+        if queue in found.losses.expired:
+            first, last = found.losses.expired[queue]
+            deleted = Text("{messages} of {queue} deleted for ever, queue offsets {first:,} to {last:,}")
+            yield ui.paragraph(deleted.format(messages=many(number, "message"), queue=queue, first=first, last=last))
+            continue
         where, count = Text(" of {queue}", queue=queue) if queue else "", many(number, "more message")
         yield ui.paragraph(Text("{count}{where} lost, of which only the number is known", count=count, where=where))
     offsets = Text("The groups that have consumed a message are by their offsets before the repair.")

@@ -81,10 +81,11 @@ def open_other(store: Store, path: Path, option: str) -> Store:
     return open_named(path, BrokerConfig(store.config.file_sizes()))
 
 
-def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -> Plan:
+def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None, *, may_delete: bool = False) -> Plan:
     """Read a saved plan of this store; `roots`: other directories that it may write to (default: those of its logs).
 
-    Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store.
+    `may_delete`: the command may delete files for ever.
+    Errors: NotReadable; UsageError for a file that is not a plan, and for a plan of another store or of a deletion.
     """
     from rmqstore.documents.plan import plan_from_json
     from rmqstore.files.files import read_given
@@ -93,15 +94,21 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None) -
     if roots is None:
         logs = [d for d in store.commitlog_directories if store.files.is_directory(d)]
         roots = [*logs, *(store.dledger.data.directories if store.dledger is not None else ())]
-    return plan_from_json(text, store=store.root, roots=roots)
+    plan = plan_from_json(text, store=store.root, roots=roots)
+    if plan.deletes and not may_delete:
+        raise UsageError(
+            Text("{path} deletes files for ever, which only `rmqstore expire --delete` does", path=path),
+            Text("add --delete to the `rmqstore expire` that made it"),
+        )
+    return plan
 
 
-def read_plan_of(path: Path, store: Store, fact: str, value: object = None) -> Plan:
+def read_plan_of(path: Path, store: Store, fact: str, value: object = None, *, may_delete: bool = False) -> Plan:
     """Read a saved plan that has a fact of its command, with this value unless None.
 
     Errors: as `read_plan`; UsageError for a plan of another command.
     """
-    plan = read_plan(path, store)
+    plan = read_plan(path, store, may_delete=may_delete)
     if fact not in plan.facts or value not in (None, plan.facts[fact]):
         raise UsageError(
             Text("{path} is a plan of another command", path=path), Text("apply it with the command that made it")
@@ -121,8 +128,26 @@ def save_plan(out: Output, plan: Plan, store: Path, applying: Applying) -> None:
 
 def how_to_apply(plan: Plan) -> Text:
     """Say that nothing was written, and which options apply the plan."""
-    force = f" --force {plan.digest}" if plan.decisions else ""
-    return Text("Nothing was written. To apply the plan, add --apply{force}", force=force)
+    force = f" --force {plan.digest}" if plan.decisions or plan.deletes else ""
+    if not plan.deletes:
+        return Text("Nothing was written. To apply the plan, add --apply{force}", force=force)
+    journal = "" if _has_room(plan) else " --journal DIR"
+    options = f"--apply{force}{journal}"
+    if journal:
+        return Text(
+            "Nothing was deleted. To delete these files for ever, add {options}, where DIR is on another file system: "
+            "this one has no room for the journal",
+            options=options,
+        )
+    return Text("Nothing was deleted. To delete these files for ever, add {options}", options=options)
+
+
+def _has_room(plan: Plan) -> bool:
+    """Return whether the journal of a plan that only deletes fits beside the store."""
+    from rmqstore.repair.journal.folder import free_bytes
+    from rmqstore.repair.journal.staging import journal_bytes
+
+    return free_bytes(Path(plan.store)) >= journal_bytes(plan)
 
 
 def plan_change(
@@ -181,8 +206,11 @@ def tell_differences(differs: Sequence[str], applied: Applied) -> int:
     if len(differs) > _SHOWN_DIFFERENCES:
         shown = Text("{differs}; and {more:,} more", differs=shown, more=len(differs) - _SHOWN_DIFFERENCES)
     message = Text("the store is not as this plan said that it would be: {shown}", shown=shown)
-    advice = Text("this is a bug in rmqstore: please report this line; to undo the repair, run `{command}`")
-    tell_error("bug", message, advice.format(command=undo_command(applied)), as_json=False)
+    advice: str = Text("this is a bug in rmqstore: please report this line")
+    if not applied.for_ever:
+        undo = Text("this is a bug in rmqstore: please report this line; to undo the repair, run `{command}`")
+        advice = undo.format(command=undo_command(applied))
+    tell_error("bug", message, advice, as_json=False)
     return BrokenPlan.exit_code
 
 
@@ -217,18 +245,31 @@ def undo_command(applied: Applied) -> str:
 @contextlib.contextmanager
 def after_apply(out: Output, applied: Applied) -> Iterator[None]:
     """Say that the store was changed and how to undo it, whatever happens in the block. Errors: AppliedUnchecked."""
-    undo = undo_command(applied)
     told = out.tell_now(_applied(applied))
     try:
-        with after_change(Text("the plan was applied"), Text("run `rmqstore verify`, or `{undo}`", undo=undo)):
+        with after_change(Text("the plan was applied"), look_again(applied)):
             yield
     except KeyboardInterrupt:
-        if told:
-            warn(Text("the plan was applied; to undo it: {undo}", undo=undo))
+        if told and applied.for_ever:
+            warn(Text("the plan was applied, and its files are gone for ever"))
+        elif told:
+            warn(Text("the plan was applied; to undo it: {undo}", undo=undo_command(applied)))
         raise
 
 
+def look_again(applied: Applied) -> Text:
+    """Return what to do if something fails after a change."""
+    if applied.for_ever:
+        return Text("run `rmqstore verify`")
+    return Text("run `rmqstore verify`, or `{undo}`", undo=undo_command(applied))
+
+
 def _applied(applied: Applied) -> Text:
+    if applied.for_ever:
+        return Text(
+            "Deleted for ever: no `undo` brings the files back. The journal {journal} says what they were.",
+            journal=applied.journal,
+        )
     return Text("Applied. To undo: {undo}", undo=undo_command(applied))
 
 
@@ -286,6 +327,7 @@ def _json(change: Change, digest: str, journal: Path | None, after: Report | Non
         "cures": list(plan.cures),
         "notes": list(plan.notes),
         "brakes": list(plan.decisions),
+        "undoable": not plan.deletes,
         "steps": plan.summaries(),
         "remaining": {"counts": _remaining(change, after)},
         "forecast": after.headline if after is not None else change.outcome.headline if change.outcome else None,

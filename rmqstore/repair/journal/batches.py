@@ -4,6 +4,9 @@ The log has the bytes and metadata that each batch replaces, durable before the 
 payload. A batch is the META and before-image frames of its steps, closed by a READY frame. Bytes after the last READY
 are a batch that a crash interrupted before any of its steps had begun.
 
+Files that are deleted for ever have only metadata in the log. They go one after the other, each durably, so that a
+crash leaves the store as the clean-up of a killed broker leaves it. A file that is already gone counts as deleted.
+
 A probe tells by the bytes on disk whether an in-place step is done, not done, or half done.
 
 Renamed files are found at any stage of the renames, and checked to be unchanged. The new names may form a cycle, so all
@@ -32,6 +35,7 @@ from rmqstore.documents.paths import PlanPaths, status_of
 from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import (
     Create,
+    Delete,
     Extend,
     InPlace,
     MakeDirectory,
@@ -411,6 +415,7 @@ class ApplyWork:
     def waiting(self, number: int) -> Path:
         """Where the file that a step moves is while it is not at the step's path: staged, aside or in quarantine."""
         step = self.plan.steps[number]
+        assert not isinstance(step, Delete)
         if isinstance(step, SetAside | Rename):
             return self.folder.aside(self.paths.locate(step.source if isinstance(step, Rename) else step.path))
         if isinstance(step, MoveIn):
@@ -455,6 +460,12 @@ class _OpenFiles:
         if folder not in self.folders:
             self.folders[folder] = None
             self.above.update(folder.parents)
+
+    def delete(self, path: Path) -> None:
+        """Delete a file, durably; one that is gone already may not be durably gone."""
+        with contextlib.suppress(FileNotFoundError):
+            self.disk.unlink(path)
+        self.disk.fsync_directory(path.parent)
 
     def moved(self, source: Path, target: Path) -> None:
         """Note a move of an earlier run, perhaps not durable; a moved directory may have been emptied before."""
@@ -546,7 +557,7 @@ def _log_batch(work: ApplyWork, number: int) -> None:
 def _meta(number: int, step: Step, path: Path, work: ApplyWork) -> Meta:
     parent = existing(path.parent).stat()
     times = {"folder_atime_ns": parent.st_atime_ns, "folder_mtime_ns": parent.st_mtime_ns}
-    if isinstance(step, Create | MakeDirectory):
+    if isinstance(step, Create | MakeDirectory) or (isinstance(step, Delete) and work.status(path) is None):
         return Meta(number, _after(step), **times)
     status = work.folder.disk.status(work.waiting(number) if isinstance(step, Rename) else path)
     return Meta(number, _after(step), atime_ns=status.st_atime_ns, mtime_ns=status.st_mtime_ns, **times)
@@ -574,6 +585,8 @@ def _execute(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -> Non
         if isinstance(step, SetAside) and work.status(work.waiting(number)) is not None:
             raise ChangedSince(Text("{waiting} has appeared", waiting=work.waiting(number)))
         files.move(path, work.waiting(number))
+    elif isinstance(step, Delete):
+        files.delete(path)
     else:
         descriptor = files.descriptor(path, meta)
         if isinstance(step, Truncate):
@@ -595,6 +608,8 @@ def _include_done(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -
         files.descriptor(path, meta)
     elif isinstance(step, MoveIn):
         files.moved(work.waiting(number), path)
+    elif isinstance(step, Delete):
+        files.delete(path)
     else:
         files.moved(path, work.waiting(number))
 
@@ -602,6 +617,8 @@ def _include_done(files: _OpenFiles, work: ApplyWork, number: int, meta: Meta) -
 def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool) -> Status:
     """Determine the state of one step on disk after `begun` batches have begun; `torn`: it may be half done."""
     step, meta = work.plan.steps[number], batch.metas[number]
+    if isinstance(step, Delete):
+        return _probe_deleted(work, step)
     path, waiting = work.paths.locate(step.path), work.waiting(number)
     if isinstance(step, InPlace):
         before = partial(work.log.before, batch.images.get(number, []))
@@ -624,6 +641,15 @@ def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool
     if not same or (moved and _is_taken(work, step, begun)):
         return Status.FOREIGN
     return Status.AFTER if moved else Status.BEFORE
+
+
+def _probe_deleted(work: ApplyWork, step: Delete) -> Status:
+    path = work.paths.locate(step.path)
+    status = work.status(path)
+    if status is None:
+        return Status.AFTER
+    same = stat.S_ISREG(status.st_mode) and fingerprint_entry(path, step.expect, work.folder.disk) == step.expect
+    return Status.BEFORE if same else Status.FOREIGN
 
 
 def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> Status:
@@ -711,6 +737,8 @@ def _stale_targets(work: ApplyWork, begun: int) -> Iterator[str]:
         if isinstance(step, Create | MakeDirectory):
             step = replace(step, like=None)  # staged with its metadata; `like` may be discarded by now
         now = work.moves.place(step.path, begun, work.paths, work.folder)
+        if isinstance(step, Delete) and work.status(now) is None:
+            continue
         try:
             check_step_on_disk(step, work.paths, leaving, work.made, now)
         except PlanStale as error:
@@ -725,6 +753,7 @@ def undo_batch(work: ApplyWork, number: int) -> None:
         for step_number in reversed(work.batches[number]):
             step = work.plan.steps[step_number]
             path = work.paths.locate(step.path)
+            assert not isinstance(step, Delete)
             if isinstance(step, MoveIn | MoveOut):
                 waiting = work.waiting(step_number)
                 source, target = (path, waiting) if isinstance(step, MoveIn) else (waiting, path)

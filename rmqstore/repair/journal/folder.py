@@ -33,10 +33,10 @@ from rmqstore.documents.journal import (
 )
 from rmqstore.documents.paths import PlanPaths, status_of
 from rmqstore.documents.plan import Plan
-from rmqstore.documents.steps import InPlace, Rename, SetAside
+from rmqstore.documents.steps import Delete, InPlace, Rename, SetAside
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.beneath import read_range, read_runs
-from rmqstore.files.disk import existing, real_path
+from rmqstore.files.disk import existing, is_full, real_path
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.texts import Text
@@ -101,8 +101,11 @@ class JournalFolder(Journal):
 
         self.write(self.path / PLAN, json.dumps(plan.to_json(content)).encode())
 
-    def make(self) -> None:
-        """Create the folders, the first state file, and for a journal outside the store the pointer to it."""
+    def make(self, *, point: bool = True) -> None:
+        """Create the folders, the first state file, and for a journal outside the store the pointer to it.
+
+        `point`: whether the store needs the pointer at once.
+        """
         missing = [folder for folder in self.path.parents if not folder.exists()]
         for folder in reversed(missing):
             self._make_folder(folder)
@@ -116,10 +119,43 @@ class JournalFolder(Journal):
             self.disk.make_directory(home / NEW)
             self.disk.make_directory(home / QUARANTINE)
         if self.in_store != self.path:
+            try:
+                self._point()
+            except OSError as error:
+                if point or not is_full(error):
+                    raise
+                self.save(unpointed=True)
+
+    def _point(self) -> None:
+        """Make the pointer in the store. Errors: OSError; what was made of it is removed then, if that is possible."""
+        try:
             self._make_folder(self.in_store.parent)
             self._make_folder(self.in_store)
-            self.write(self.in_store / POINTER, str(self.path).encode(errors="surrogateescape"))
+            new = self.in_store / f"{POINTER}.new"
+            self.write(new, str(self.path).encode(errors="surrogateescape"))
+            self.disk.rename(new, self.in_store / POINTER)
             self.disk.fsync_directory(self.in_store)
+            self.disk.fsync_directory(self.in_store.parent)
+            self.disk.fsync_directory(self.store)
+        except OSError:
+            with contextlib.suppress(OSError):
+                if status_of(self.in_store, self.disk) is not None:
+                    self._remove_tree(self.in_store)
+                self.disk.remove_directory(self.in_store.parent)
+            raise
+
+    def point_if_there_is_room(self) -> bool:
+        """Make the pointer of a journal that is `unpointed`; return whether the store has it. Errors: OSError."""
+        if not self.record.unpointed:
+            return True
+        try:
+            self._point()
+        except OSError as error:
+            if is_full(error):
+                return False
+            raise
+        self.save(unpointed=False)
+        return True
 
     def _make_folder(self, path: Path) -> None:
         with contextlib.suppress(FileExistsError):
@@ -266,7 +302,7 @@ def _homes(
     homes = list(known)
     home_of: dict[str, int] = {}
     for number, step in enumerate(plan.steps):
-        if isinstance(step, InPlace | SetAside | Rename):  # these move no file to or from a journal folder
+        if isinstance(step, InPlace | SetAside | Rename | Delete):  # these move no file to or from a journal folder
             continue
         base = paths.beside(step.path, outside)
         if base == paths.store:

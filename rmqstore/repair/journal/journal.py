@@ -10,12 +10,14 @@ Refuses a store that another process uses, and holds its lock while it is change
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import shlex
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.documents.journal import NOTHING_TO_UNDO, Journal, State, missing_journal
+from rmqstore.documents.journal import NOTHING_TO_UNDO, PLAN, Journal, State, missing_journal
 from rmqstore.documents.journal import find_unfinished as find_unfinished
 from rmqstore.documents.journal import last_journal as last_journal
 from rmqstore.documents.journal import list_journals as list_journals
@@ -38,24 +40,33 @@ from rmqstore.repair.journal.disk import Disk
 from rmqstore.repair.journal.folder import JournalFolder, Progress, list_folders, new_folder, open_folder
 from rmqstore.repair.journal.lock import hold_lock, refuse_in_use, refuse_live, refuse_moving
 from rmqstore.repair.journal.staging import check_plan, check_space, stage
-from rmqstore.texts import Text, joined
+from rmqstore.texts import Text, first_few, joined, many
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The result of apply or resume; `journal` is None if the plan was empty. `roots`: directories that undo needs."""
+    """The result of apply or resume; `journal` is None if the plan was empty. `roots`: directories that undo needs.
+
+    `for_ever`: files were deleted, which no undo restores.
+    """
 
     journal: Path | None
     steps: int
     roots: tuple[Path, ...] = ()
+    for_ever: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """The result of undo; `restored` is the number of steps that were undone."""
+    """The result of undo; `restored` is the number of steps that were undone.
+
+    If it ended a deletion half-way: the paths of the files that are `gone` for ever, and of those that are `kept`.
+    """
 
     store: Path
     restored: int
+    gone: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
 
 
 def apply(
@@ -72,10 +83,10 @@ def apply(
 
     `roots`: directories outside of the store to which links at its top may lead, beside the data paths of the plan.
     `journal_dir`: directory outside the store for the journal. `force_digest`: the plan's digest, required if the plan
-    needs decisions. `stopped`: the operator asserts that the broker is stopped, so that processes of other users, which
-    cannot be inspected, are ignored.
+    needs decisions or deletes files for ever. `stopped`: the operator asserts that the broker is stopped, so that
+    processes of other users, which cannot be inspected, are ignored.
     Errors: before the first change Refused, StoreIsLive, PlanStale, NoSpace, NotReadable; later HalfApplied. Ctrl-C
-    undoes the steps that were executed.
+    undoes the steps that were executed; files that are deleted for ever stay deleted, and it is HalfApplied.
     """
     disk = disk or Disk()
     _refuse_undecided(plan, force_digest)
@@ -90,7 +101,7 @@ def apply(
     folder = new_folder(paths, plan, None if journal_dir is None else Path(journal_dir), disk)
     try:
         check_space(plan, paths, folder)
-        folder.make()
+        folder.make(point=not plan.deletes)
         with hold_lock(paths.store, disk, remove=False):
             _discard_other_unstarted(paths.store, folder)
             check_plan(plan, paths)
@@ -109,9 +120,9 @@ def apply(
             if isinstance(error, OSError):
                 raise _nothing_written(folder, error) from error
         elif isinstance(error, OSError) or (folder.unfinished and isinstance(error, KeyboardInterrupt)):
-            raise _half_applied(folder, "apply", error) from error
+            raise _half_applied(folder, "apply", error, for_ever=plan.deletes) from error
         raise
-    return Applied(folder.path, len(plan.steps), folder.named)
+    return Applied(folder.path, len(plan.steps), folder.named, plan.deletes)
 
 
 def refusal_of(folder: Journal) -> RmqStoreError:
@@ -242,7 +253,7 @@ def resume(
     folder.refuse_untrusted()
     state = folder.state
     if state is State.DONE:
-        return Applied(folder.path, 0, folder.named)
+        return Applied(folder.path, 0, folder.named, folder.load_plan().deletes)
     _refuse_pruned(folder)
     if state in (State.UNDOING, State.UNDONE):
         raise Refused(
@@ -272,8 +283,8 @@ def resume(
             _run_batches(work, progress)
         folder.save(state=State.DONE)
     except OSError as error:
-        raise _half_applied(folder, "apply", error) from error
-    return Applied(folder.path, left, folder.named)
+        raise _half_applied(folder, "apply", error, for_ever=plan.deletes) from error
+    return Applied(folder.path, left, folder.named, plan.deletes)
 
 
 def undo(
@@ -282,6 +293,7 @@ def undo(
     """Undo a complete or interrupted apply: restore bytes, names, owners, modes and times.
 
     Does nothing for a journal that is already undone. `roots`: as for `resume`.
+    A deletion cannot be undone. If it is unfinished, undo ends it: what is left of its files stays.
     Errors: Refused for other directories, for a journal that somebody else may have written, and if a later journal
     must be undone first; ChangedSince if anything that the plan touched has changed since; StoreIsLive; HalfApplied if
     undo itself is interrupted (it can be run again).
@@ -296,17 +308,10 @@ def undo(
     if folder.state is State.PREPARING:
         _discard_unstarted(folder)
         return Undone(folder.store, 0)
-    later = [
-        other.path
-        for other in list_folders(folder.store, folder.disk)
-        if other.name > folder.name and other.state not in NOTHING_TO_UNDO
-    ]
-    if later:
-        raise Refused(
-            Text("{later} is newer than {path}", later=later[-1], path=folder.path),
-            Text("run `rmqstore undo {later}` first", later=shlex.quote(str(later[-1]))),
-        )
     plan = folder.load_plan()
+    if plan.deletes:
+        return _end_deletion(plan, folder, stopped)
+    _refuse_undone_later(folder)
     paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("undo"))
     try:
         with _locked_store(plan, paths, folder, stopped):
@@ -319,6 +324,66 @@ def undo(
         folder.disk.set_times(paths.store, record.store_atime_ns, record.store_mtime_ns)
         folder.drop_staged()
     return Undone(folder.store, restored)
+
+
+def _refuse_undone_later(folder: JournalFolder) -> None:
+    """Refuse to undo a repair before those that came after it. Errors: Refused."""
+    later = [
+        other
+        for other in list_folders(folder.store, folder.disk)
+        if other.name > folder.name and other.state not in NOTHING_TO_UNDO
+    ]
+    for other in later:
+        if other.deleted:
+            raise Refused(
+                Text("{later} has deleted files for ever after {path}", later=other.path, path=folder.path),
+                Text("what came before a deletion cannot be undone: the log would have a gap"),
+            )
+    if later:
+        raise Refused(
+            Text("{later} is newer than {path}", later=later[-1].path, path=folder.path),
+            Text("run `rmqstore undo {later}` first", later=shlex.quote(str(later[-1].path))),
+        )
+
+
+def _end_deletion(plan: Plan, folder: JournalFolder, stopped: bool) -> Undone:
+    """End a deletion: keep the files that are left of it.
+
+    Errors: Refused, with the names of the files, if it is complete; StoreIsLive; HalfApplied.
+    """
+    if folder.state is State.DONE:
+        raise _gone_for_ever(folder, plan)
+    paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("undo"))
+    try:
+        with _locked_store(plan, paths, folder, stopped):
+            there = [paths.status(paths.locate(step.path)) is not None for step in plan.steps]
+            kept = tuple(number for number, is_there in enumerate(there) if is_there)
+            if len(kept) == len(plan.steps):
+                folder.save(state=State.UNDONE)
+            else:
+                folder.point_if_there_is_room()
+                folder.save(state=State.DONE, kept=kept)
+    except OSError as error:
+        raise _half_applied(folder, "undo", error) from error
+    gone = tuple(step.path for step, is_there in zip(plan.steps, there, strict=True) if not is_there)
+    return Undone(folder.store, 0, gone, tuple(plan.steps[number].path for number in kept))
+
+
+def _gone_for_ever(folder: JournalFolder, plan: Plan) -> Refused:
+    gone = folder.deleted_of(plan)
+    return Refused(
+        Text(
+            "{path} deleted {files} for ever, which cannot be undone: {names}",
+            path=folder.path,
+            files=many(len(gone), "file"),
+            names=first_few(gone, _NAMED),
+        ),
+        Text("a backup or a replica may still have their messages; {path} has the whole list", path=folder.path / PLAN),
+    )
+
+
+_NAMED = 20
+"""Files that an error names."""
 
 
 def _refuse_pruned(folder: JournalFolder) -> None:
@@ -338,13 +403,18 @@ def _run_batches(work: ApplyWork, progress: Progress | None) -> None:
         for number in range(folder.record.batches_done, batches):
             run_batch(work, number)
             folder.save(batches_done=number + 1)
+            folder.point_if_there_is_room()
             if progress is not None:
                 progress(number + 1, batches)
+        if not folder.point_if_there_is_room():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder.in_store))
     except (OSError, RmqStoreError) as error:
         if folder.state is State.PREPARING:
             raise
-        raise _half_applied(folder, "apply", error) from error
-    except KeyboardInterrupt:
+        raise _half_applied(folder, "apply", error, for_ever=work.plan.deletes) from error
+    except KeyboardInterrupt as error:
+        if work.plan.deletes and folder.state is not State.PREPARING:
+            raise _half_applied(folder, "apply", error, for_ever=True) from error
         if folder.state is not State.PREPARING:
             _undo_batches(work)
             folder.save(state=State.UNDONE)
@@ -387,12 +457,13 @@ def _open_work(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> ApplyWork
 
 
 def _refuse_undecided(plan: Plan, force_digest: str | None) -> None:
-    if force_digest is None and not plan.decisions:
+    if force_digest is None and not plan.decisions and not plan.deletes:
         return
     digest = plan.digest
     if force_digest is None:
+        decisions = plan.decisions or [Text("it deletes files for ever")]
         raise Refused(
-            Text("this plan needs a decision: {decisions}", decisions=joined(plan.decisions, "; ")),
+            Text("this plan needs a decision: {decisions}", decisions=joined(decisions, "; ")),
             Text("to accept it, add --force {digest}", digest=digest),
         )
     if force_digest != digest:
@@ -437,9 +508,15 @@ def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
     )
 
 
-def _half_applied(folder: JournalFolder, what: str, error: BaseException) -> HalfApplied:
+def _half_applied(folder: JournalFolder, what: str, error: BaseException, *, for_ever: bool = False) -> HalfApplied:
     undo = folder.command("undo")
-    if what == "apply":
+    if for_ever:
+        advice = Text(
+            "run `{resume}` to delete the rest, or `{undo}` to keep it: what is gone stays gone",
+            resume=folder.command("resume"),
+            undo=undo,
+        )
+    elif what == "apply":
         again = folder.command("resume")
         advice = Text("run `{undo}` to restore the store, or `{resume}` to finish", undo=undo, resume=again)
     else:

@@ -23,6 +23,7 @@ from rmqstore.documents.paths import PlanPaths
 from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import (
     Create,
+    Delete,
     Extend,
     InPlace,
     MakeDirectory,
@@ -100,7 +101,7 @@ def check_step_on_disk(
             return
         if status is None:
             raise PlanStale(Text("{path} no longer exists", path=step.path))
-        if isinstance(step, MoveOut):
+        if isinstance(step, MoveOut | Delete):
             _check_move_out(step, paths, place, status, leaving)
             return
         if not stat.S_ISREG(status.st_mode):
@@ -164,20 +165,25 @@ def _check_move_in(
 
 
 def _check_move_out(
-    step: MoveOut, paths: PlanPaths, place: Path, status: os.stat_result, leaving: Collection[str]
+    step: MoveOut | Delete, paths: PlanPaths, place: Path, status: os.stat_result, leaving: Collection[str]
 ) -> None:
     if not os.access(place.parent, os.W_OK | os.X_OK):
         raise NotReadable(Text("no permission to write {parent}", parent=place.parent))
+    if isinstance(step, Delete | SetAside) and not stat.S_ISREG(status.st_mode):
+        raise PlanStale(Text("{path} is not a file", path=step.path))
     if isinstance(step, RemoveEmptyDirectory):
         if not stat.S_ISDIR(status.st_mode):
             raise PlanStale(Text("{path} is not a directory", path=step.path))
         left = [name for name in paths.disk.list(place) if f"{step.path}/{name}" not in leaving]
         if left:
             raise PlanStale(Text("{path} is not empty: {left}", path=step.path, left=min(left)))
-    elif isinstance(step, SetAside) and not stat.S_ISREG(status.st_mode):
-        raise PlanStale(Text("{path} is not a file", path=step.path))
     elif fingerprint_entry(place, step.expect, paths.disk) != step.expect:
         raise PlanStale(Text("{path} has changed", path=step.path))
+
+
+def journal_bytes(plan: Plan) -> int:
+    """Return the space that a journal needs at most, without contents and what they replace."""
+    return _SLACK + _PER_STEP * len(plan.steps)
 
 
 def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
@@ -191,9 +197,8 @@ def check_space(plan: Plan, paths: PlanPaths, folder: JournalFolder) -> None:
         places.setdefault(device, place)
         needs[device] += size
 
-    need(journal_at, _SLACK + sum(span.length for span in plan.spans))
+    need(journal_at, journal_bytes(plan) + sum(span.length for span in plan.spans))
     for number, step in enumerate(plan.steps):
-        need(journal_at, _PER_STEP)
         if isinstance(step, Overwrite):
             need(journal_at, step.length)
             place = locate(step.path)  # writing into a hole of it takes space too

@@ -19,6 +19,7 @@ from rmqstore.documents.content import Content, Json, Literal, RunningFingerprin
 from rmqstore.documents.plan import Loss, Plan
 from rmqstore.documents.steps import (
     Create,
+    Delete,
     Discard,
     Extend,
     MakeDirectory,
@@ -92,7 +93,8 @@ class PlanBuilder:
     because another one has their queue offset, or because it is impossible. `lost_by_sisters` counts messages per queue
     that may be among the lost ones of another queue of the topic, which are counted already. `unproved` counts the
     findings per problem code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in
-    the plan, that steps move away and create. `root` is the store's absolute path, with its links.
+    the plan, that steps move away and create. `linked` counts files to be deleted that have another name. `root` is the
+    store's absolute path, with its links.
     """
 
     store: Store
@@ -113,6 +115,7 @@ class PlanBuilder:
     unproved: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)
+    linked: int = 0
     root: Path = field(init=False)
     _left: set[str] = field(default_factory=set)  # current names of discarded files
 
@@ -152,7 +155,7 @@ class PlanBuilder:
         if isinstance(step, Create) and step.path not in self.gone:
             self._refuse_special(self.locate(step.path), step.path, Text("a file"))
         self.steps.append(step)
-        if isinstance(step, Discard | RemoveEmptyDirectory):
+        if isinstance(step, Discard | RemoveEmptyDirectory | Delete):
             self.gone.add(step.path)
         elif isinstance(step, Create | MakeDirectory):
             self.made.add(step.path)
@@ -223,6 +226,15 @@ class PlanBuilder:
         self._left.add(now)
         if path in moved or path not in moved.values():  # otherwise a rename gives this name to another file
             self.gone.add(name)
+
+    def delete(self, path: Path, why: str) -> None:
+        """Delete a regular file for ever. Errors: Refused for a link, whose file this would leave."""
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
+            raise _link_refusal(path)
+        expect = readable(path, lambda: fingerprint_entry(path, _hash_for(path)))
+        self.add(Delete(self.name(path), expect, why, status.st_size))
+        self.linked += status.st_nlink > 1
 
     def create(self, path: Path, size: int, content: Content, why: str, like: Path | None = None) -> None:
         """Create a file, and the missing directories above it."""

@@ -12,6 +12,7 @@ from rmqstore.documents.content import Json, Zeros, objects
 from rmqstore.documents.outcome import AFTER
 from rmqstore.documents.steps import (
     Create,
+    Delete,
     Discard,
     Extend,
     MakeDirectory,
@@ -40,7 +41,10 @@ def describe(plan: Plan, *, limit: int = 200, grouped: bool = False) -> list[str
     """Describe a plan: what is lost, what is given back, what stays, then decisions and steps.
 
     More than `limit` steps become sums per directory; `grouped`: more than a few become one line per part of the store.
+    Files that are deleted for ever are always listed one by one.
     """
+    if plan.deletes:  # whoever accepts it reads the whole list
+        grouped, limit = False, len(plan.steps)
     steps = _describe_groups(plan) if grouped and len(plan.steps) > _FEW else _describe_steps(plan, limit)
     if plan.empty:
         return [*_describe_loss(plan), *_describe_decisions(plan), *steps, *_describe_stays(plan)]
@@ -457,6 +461,8 @@ def _describe_step(step: Step) -> str:
         line = Text("create {path}: {bytes}", path=step.path, bytes=many(step.size, "byte"))
     elif isinstance(step, Discard):
         line = Text("move {path} into quarantine", path=step.path)
+    elif isinstance(step, Delete):
+        line = Text("delete {path} for ever: {bytes}", path=step.path, bytes=many(step.length, "byte"))
     elif isinstance(step, SetAside):
         line = Text("set {path} aside", path=step.path)
     elif isinstance(step, Rename):
