@@ -122,7 +122,9 @@ def _find(out: Output, store: Store, where: str) -> list[Found]:
         and not lookup.by_message_id(store, where)
     ):
         return list(lookup.by_key(store, where)) or list(_scan(out, store, where))
-    found = lookup.find_one(store, where)
+    found, offset = lookup.find_one(store, where), lookup.parse_offset(where)
+    if found is None and offset is not None:
+        found = lookup.with_body(store, offset)
     return [] if found is None else [found]
 
 

@@ -22,9 +22,10 @@ from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, message_at
 from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.topics import queue_names, topics
-from rmqstore.formats import consumequeue, index, messageid, properties
+from rmqstore.formats import consumequeue, dledger, index, messageid, properties
 from rmqstore.formats.bodies import messages_in
-from rmqstore.formats.message import Fault, Message, check_message, parse_message
+from rmqstore.formats.halfrecord import message_with_body
+from rmqstore.formats.message import MIN_SIZE, Fault, Message, check_message, parse_message
 from rmqstore.formats.services import batch_extent
 from rmqstore.texts import Text
 from rmqstore.views.dump.batches import Array
@@ -198,6 +199,20 @@ def by_offset(store: Store, offset: int) -> Found | None:
     return None
 
 
+def with_body(store: Store, offset: int) -> Found | None:
+    """Return the damaged record at a log offset whose body its CRC proves; topic and properties may be lost."""
+    for log, body_offset in store.logs:
+        for at in dict.fromkeys((offset, offset + body_offset)):
+            file = log.find(at)
+            size = int.from_bytes(log.pread(4, at), "big", signed=True) if file is not None else 0
+            if file is None or not MIN_SIZE <= size <= min(MAX_RECORD, file.stop - at):
+                continue
+            message = message_with_body(log.pread(size, at))
+            if message is not None and message.physical_offset == at:
+                return Found(message, at, store.relative(file.path), at - file.start, Fault.LENGTHS)
+    return None
+
+
 def by_message_id(store: Store, text: str) -> Found | None:
     """Return the message of an offset message id, if the record at the id's offset has this id.
 
@@ -244,8 +259,14 @@ def around(store: Store, offset: int) -> tuple[Found | None, int | None]:
 
 def in_file(files: Files, path: Path) -> Found | None:
     """Return the record at the start of a file, for example of a journal's lost+found."""
-    message, fault = parse_message(files.read_at(path, MAX_RECORD, 0))
-    if message is None:
+    data = files.read_at(path, MAX_RECORD, 0)
+    message, fault = parse_message(data)
+    if message is None:  # a damaged record, or a DLedger entry
+        for at in (0, dledger.ENTRY.size):
+            left, broken = parse_message(data, at) if at + MIN_SIZE <= len(data) else (None, fault)
+            left, broken = (left, broken) if left is not None else (message_with_body(data, at), Fault.LENGTHS)
+            if left is not None:
+                return Found(left, None, str(path), at, broken or check_message(left, None))
         return None
     return Found(message, None, str(path), 0, check_message(message, None) if fault is Fault.NONE else fault)
 

@@ -30,7 +30,8 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
-from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, check_message, is_filler, parse_message
+from rmqstore.formats.halfrecord import message_with_body
+from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, Fault, check_message, is_filler, parse_message
 from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, read_records
@@ -273,18 +274,18 @@ class LostMessages:
         """Return the message of a record that a filler replaced; `record_at`: what is left at an offset."""
         one = LostMessage(*record.place, record.offset, filler=True)
         found = record_at(record.offset)
-        if found is not None and found.queue_place == record.place:
+        if found is not None and _is_of(found, record.place):
             return self._consumed(_with_record(one, found))
         unit = self.unit(record.place)
         if unit is not None:
             one = replace(one, offset=unit.offset, size=unit.size)
             found = record_at(unit.offset)
-            if found is not None and found.queue_place == record.place:
+            if found is not None and _is_of(found, record.place):
                 one = _with_record(one, found)
         return self._consumed(one)
 
     def _here(self, offset: int) -> Found | None:
-        return lookup.by_offset(self.store, offset)
+        return lookup.by_offset(self.store, offset) or lookup.with_body(self.store, offset)
 
     def _index_paths(self) -> list[Path]:
         return [entry.path for entry in self.store.index_files]
@@ -365,12 +366,18 @@ def _is_offset(value: object) -> bool:
     return isinstance(value, int) and 0 <= value < 1 << 63
 
 
+def _is_of(found: Found, place: Place) -> bool:
+    """Return whether a record is that of a message; its topic may be lost."""
+    topic, queue_id, queue_offset = found.queue_place
+    return (topic or place[0], queue_id, queue_offset) == place
+
+
 def _with_record(one: LostMessage, found: Found) -> LostMessage:
     message = found.message
     known = properties.parse_properties(message.properties)
     return replace(
         one,
-        topic=message.topic_text,
+        topic=message.topic_text or one.topic,
         queue_id=message.queue_id,
         queue_offset=message.queue_offset,
         offset=one.offset if found.offset is None else found.offset,
@@ -379,7 +386,7 @@ def _with_record(one: LostMessage, found: Found) -> LostMessage:
         unique_key=known.get(properties.UNIQ_KEY),
         tags=known.get(properties.TAGS),
         store_timestamp=message.store_timestamp,
-        body=INTACT if found.sound else DAMAGED,
+        body=INTACT if found.sound or found.fault is Fault.LENGTHS else DAMAGED,
         found=found,
     )
 
@@ -397,6 +404,9 @@ def kept_records(folder: Journal) -> dict[int, Found]:
                 at = match.start() - HEAD.at("magic")
                 message = parse_message(data, at)[0] if at >= 0 else None
                 offset = int(path.stem) + at
+                left = message_with_body(data, at) if message is None and at >= 0 else None
+                if left is not None and left.physical_offset == offset:
+                    out[offset] = Found(left, None, str(path), at, Fault.LENGTHS)
                 # at the start of the file, the record's offset is known even if its PHYSICALOFFSET is damaged
                 if message is not None and (message.physical_offset == offset or at == 0):
                     out[offset] = Found(message, None, str(path), at, check_message(message, offset))
