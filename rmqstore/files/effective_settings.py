@@ -4,11 +4,12 @@ The file comes first, then what BrokerStartup and the getters make of it: a port
 settings, a file size that is rounded up.
 
 Source: BrokerStartup#createBrokerController, #buildBrokerController; MessageStoreConfig's getters (RocketMQ 4.3.0 to
-5.5.1)
+5.5.1). The real classes were asked for every setting of brokers of 4.9.7, 5.1.4, 5.4.0 and 5.5.1.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -88,12 +89,26 @@ def _derived(values: Mapping[_Name, str | None], version: tuple[int, ...]) -> It
         yield (_STORE, "haListenPort"), str(port), "listenPort + 1"
     if (_BROKER, "inBrokerContainer") in values:
         yield (_BROKER, "inBrokerContainer"), "false", Text("set at the start")
+    if (bits := _filter_bits(values)) is not None:
+        yield (_STORE, "bitMapLengthConsumeQueueExt"), bits, Text("the bits of a Bloom filter")
     yield from _of_getters(values)
     if (_AUTH, "authConfigPath") in values:
         yield (_AUTH, "configName"), values[_BROKER, "brokerName"], "brokerName"
         yield (_AUTH, "clusterName"), values[_BROKER, "brokerClusterName"], "brokerClusterName"
         root = values[_STORE, "storePathRootDir"]
         yield (_AUTH, "authConfigPath"), f"{root}/config", Text("a directory of storePathRootDir")
+
+
+def _filter_bits(values: Mapping[_Name, str | None]) -> str | None:
+    """Return the length of the Bloom filter, in bits; None for numbers that it refuses.
+
+    Source: ConsumerFilterManager#<init>, BloomFilter#<init>
+    """
+    percent, count = (values.get((_BROKER, key)) for key in ("maxErrorRateOfBloomFilter", "expectConsumerNumUseFilter"))
+    if percent is None or count is None or not 1 <= int(percent) < 100 or int(count) < 1:
+        return None
+    bits = math.ceil(int(count) * math.log2(1 / (int(percent) / 100)) * math.log2(math.e))
+    return str(math.ceil(bits / 8) * 8)
 
 
 def _of_getters(values: Mapping[_Name, str | None]) -> Iterator[tuple[_Name, str | None, str]]:

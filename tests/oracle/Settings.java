@@ -25,6 +25,9 @@ import java.util.TreeMap;
  * "read": one broker.conf in Base64 per line of standard input. The answer is a line "set CLASS KEY=VALUE" in Base64
  * for each value that differs from its default after Properties#load and MixAll#properties2Object, and then "end", with
  * the message of load if it throws.
+ * "start": the path of one broker.conf per line of standard input. The answer is a line "get CLASS KEY=VALUE" in Base64
+ * for each setting of the broker that BrokerStartup makes with -c and this file (before 5.0.0, it also loads its
+ * store), and then "end". The value is that of the getter: the broker asks for no other.
  */
 public class Settings {
     private static final String[] CLASSES = {
@@ -42,6 +45,8 @@ public class Settings {
             .getMethod("properties2Object", Properties.class, Object.class);
         if (args[0].equals("describe")) {
             describe();
+        } else if (args[0].equals("start")) {
+            start();
         } else {
             read();
         }
@@ -147,6 +152,57 @@ public class Settings {
             }
             out.println("= end" + failed);
         }
+    }
+
+    private static void start() throws Exception {
+        Class<?> startup = Class.forName("org.apache.rocketmq.broker.BrokerStartup");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            Object controller = controller(startup, new String[] {"-c", line});
+            for (String part : new String[] {"Broker", "NettyServer", "NettyClient", "MessageStore", "Auth"}) {
+                Object filled;
+                try {
+                    filled = controller.getClass().getMethod("get" + part + "Config").invoke(controller);
+                } catch (NoSuchMethodException older) {
+                    continue;
+                }
+                for (Method method : filled.getClass().getMethods()) {
+                    if (isSetter(method)) {
+                        String value = String.valueOf(got(filled, key(method)));
+                        out.println("= get " + base64(filled.getClass().getName() + " " + key(method) + "=" + value));
+                    }
+                }
+            }
+            out.println("= end");
+            out.flush();
+        }
+        out.flush();
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static Object controller(Class<?> startup, String[] words) throws Exception {
+        try {
+            Object context = startup.getMethod("parseCmdLine", String[].class).invoke(null, (Object) words);
+            return startup.getMethod("buildBrokerController", context.getClass()).invoke(null, context);
+        } catch (NoSuchMethodException older) {
+            try {
+                return startup.getMethod("buildBrokerController", String[].class).invoke(null, (Object) words);
+            } catch (NoSuchMethodException old) {
+                return startup.getMethod("createBrokerController", String[].class).invoke(null, (Object) words);
+            }
+        }
+    }
+
+    private static Object got(Object filled, String key) throws Exception {
+        String name = key.substring(0, 1).toUpperCase() + key.substring(1);
+        for (String getter : new String[] {"get" + name, "is" + name, "get" + key, "is" + key, key}) {
+            try {
+                return filled.getClass().getMethod(getter).invoke(filled);
+            } catch (NoSuchMethodException other) {
+                continue;
+            }
+        }
+        return value(filled, key);
     }
 
     private static String base64(String text) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import random
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.versions import RUN_VERSIONS
-from rmqstore.files.broker_config import BrokerConfFile
+from rmqstore.files.broker_config import BrokerConfFile, BrokerConfig
 from rmqstore.files.broker_settings import Release, Setting, known_keys, release
+from rmqstore.files.effective_settings import effective_settings
 from tests.real_broker.broker_settings import OWNERS
-from tests.real_broker.java import BrokerUnavailable, java_classes
+from tests.real_broker.java import LOGGING, BrokerUnavailable, JavaClasses, java_classes
 from tests.seeds import fresh
 
 FILES = int(os.environ.get("RMQSTORE_CONFIGS", "100"))
@@ -87,14 +89,87 @@ def test_every_setting_of_a_random_file_has_the_value_that_it_has_in_the_real_cl
     assert sum(1 for real in told if real) > FILES / 5
 
 
-def _real(version: str, files: list[bytes], of: Release, folder: Path) -> Iterator[dict[tuple[str, str], str] | None]:
+STARTS: dict[str, dict[str, str]] = {
+    "nothing": {},
+    "a slave": {"brokerRole": "SLAVE", "brokerId": "3", "accessMessageInMemoryMaxRatio": "30"},
+    "a slave with the default ratio": {"brokerRole": "SLAVE", "brokerId": "1"},
+    "a master with an id": {"brokerRole": "SYNC_MASTER", "brokerId": "7", "listenPort": "20911"},
+    "a port for replicas": {"haListenPort": "12345", "listenPort": "20911"},
+    "no port for replicas": {"haListenPort": "-1"},
+    "port zero for replicas": {"haListenPort": "0"},
+    "a controller": {"enableControllerMode": "true", "brokerId": "5", "brokerRole": "SLAVE"},
+    "a controller and a master": {"enableControllerMode": "true", "brokerId": "5"},
+    "DLedger": {"enableDLegerCommitLog": "true", "dLegerSelfId": "n0", "brokerId": "4", "listenPort": "20911"},
+    "sizes and ratios": {"mappedFileSizeConsumeQueue": "4001", "diskMaxUsedSpaceRatio": "7", "deleteWhen": "04;16"},
+    "sizes and ratios, large": {"mappedFileSizeConsumeQueue": "2000", "diskMaxUsedSpaceRatio": "99"},
+    "access": {"brokerName": "b", "brokerClusterName": "c", "authConfigPath": "/x", "clusterName": "y"},
+    "filters": {"maxErrorRateOfBloomFilter": "1", "expectConsumerNumUseFilter": "100"},
+    "filters with another length": {"bitMapLengthConsumeQueueExt": "64", "maxErrorRateOfBloomFilter": "99"},
+    "in a container": {"inBrokerContainer": "true", "isInBrokerContainer": "true"},
+    "a home of its own": {"rocketmqHome": "/nowhere", "namesrvAddr": "127.0.0.1:1;127.0.0.1:2"},
+}
+"""Files whose settings BrokerStartup and the getters change."""
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.parametrize("version", RUN_VERSIONS)
+def test_every_setting_of_a_broker_is_effective(version: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / "conf").mkdir(parents=True)
+    shutil.copy(LOGGING / "logback.xml", home / "conf" / "logback_broker.xml")
+    paths = []
+    for number, (what, settings) in enumerate(STARTS.items()):
+        paths.append(tmp_path / f"{number}.conf")
+        own = {"storePathRootDir": f"{tmp_path}/{number}", "storePathCommitLog": f"{tmp_path}/{number}/log"}
+        lines = {**own, "rocketmqHome": str(home), "dLegerPeers": "n0-127.0.0.1:0"} | settings
+        if what == "a home of its own" and version == "4.9.7":
+            lines["rocketmqHome"] = str(home)  # 4.9.7 reads its logging configuration there
+        paths[-1].write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    done = list(_started(version, paths, tmp_path))
+    assert len(done) == len(paths)
+    wrong = []
+    for path, what, real in zip(paths, STARTS, done, strict=True):
+        told = effective_settings(BrokerConfig.read(path, version))
+        for one in told:
+            name = one.setting.owner, one.setting.key
+            if name in real and not str(one.value).startswith("{"):
+                value = _comparable(one.setting, one.value), _comparable(one.setting, real[name])
+                if one.value is None and real[name] == "null":
+                    continue
+                if value[0] != value[1]:
+                    wrong.append((what, *name, *value))
+        assert len(real) > 150
+    assert sorted(set(wrong)) == []
+
+
+def _started(version: str, paths: list[Path], folder: Path) -> Iterator[dict[tuple[str, str], str]]:
+    command = _classes(version).command("Settings", log=folder / "log", home=folder)
+    lines = "".join(f"{path}\n" for path in paths)
+    done = subprocess.run([*command, "start"], input=lines, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found: dict[tuple[str, str], str] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("= get "):
+            name, _, value = base64.b64decode(line[6:]).decode().partition("=")
+            owner, _, key = name.rpartition(" ")
+            found[owner.rpartition(".")[2], key] = value
+        elif line == "= end":
+            yield found
+            found = {}
+
+
+def _classes(version: str) -> JavaClasses:
     try:
-        classes = java_classes(version)
+        return java_classes(version)
     except BrokerUnavailable as missing:
         if os.environ.get("RMQSTORE_REQUIRE_BROKER") == "1":
             raise
         pytest.skip(str(missing))
-    command = classes.command("Settings", log=folder / "log", home=folder)
+
+
+def _real(version: str, files: list[bytes], of: Release, folder: Path) -> Iterator[dict[tuple[str, str], str] | None]:
+    command = _classes(version).command("Settings", log=folder / "log", home=folder)
     lines = "".join(base64.b64encode(raw).decode() + "\n" for raw in files)
     done = subprocess.run([*command, "read"], input=lines, capture_output=True, text=True, check=True)
     found: dict[tuple[str, str], str] = {}

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.real_broker.whole_broker import BrokerDidNotStart, ClientMessage, WholeBroker, conf_text
@@ -138,3 +140,24 @@ def test_a_blank_after_the_root_is_a_part_of_it_until_texts_are_trimmed(
     with whole_broker(version, store, meta(name).broker_conf, storePathRootDir=str(other)) as broker:
         assert broker.conf["storePathRootDir"].endswith(" ")
     assert (other / "checkpoint").exists() is beside
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0", "5.5.1"])
+def test_a_blank_after_the_mode_serves_no_message_of_a_dledger_store(
+    version: str, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    name = f"{version}-dledger"
+    store = copy_store(name, tmp_path)
+    broker = whole_broker(version, store, meta(name).broker_conf, enableDLegerCommitLog="true ")
+    path = tmp_path / "broker.conf"
+    path.write_text(conf_text(broker.conf), "utf-8")
+    report = verify(open_store(store, BrokerConfig.read(path)), VerifyOptions(broker=version))
+    assert (report.broker["starts"], report.broker["max_offset"]) == (True, 0)
+    named = [f.facts["set"] for f in report.findings.listed if f.code == "CFG-SETTING"]
+    assert named == ["enableDLegerCommitLog=true"]
+    sent = sum(end.max - end.min for end in meta(name).oracle_start.queues.values())
+    assert f"never deliver {sent} messages of 21 queues" in report.verdict
+    with broker:
+        assert broker.read("Order_11") == []
+        assert broker.read("Pay_11_Topic") == []
