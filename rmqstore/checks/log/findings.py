@@ -10,7 +10,7 @@ from typing import NamedTuple
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.logs import Logs, Pointing
 from rmqstore.checks.log.queue_parts import QueuePart
-from rmqstore.checks.log.record_findings import code_of, topics_text, transaction_facts
+from rmqstore.checks.log.record_findings import code_of, lost_pages, topics_text, transaction_facts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFileQueue
@@ -96,8 +96,12 @@ def _damage(result: LogResult, i: int, wrote: int, last_part: bool) -> Finding |
         return result.finding(codes.CL_UNKNOWN_MAGIC, run.start, length, {"magic": f"{magic:08X}", "records": records})
     if run.count:
         return None
-    code = own.dirty_tail if run.start >= wrote and last_part else code_of(run.cause, result.body_offset)
-    return result.finding(code, run.start, length, {"cause": run.cause.name.lower()})
+    facts: dict[str, Fact] = {"cause": run.cause.name.lower()}
+    if run.start >= wrote and last_part:
+        return result.finding(own.dirty_tail, run.start, length, facts)
+    if (file := result.queue.find(run.start)) is not None:
+        facts |= lost_pages(file, run.start, run.stop)
+    return result.finding(code_of(run.cause, result.body_offset), run.start, length, facts)
 
 
 def check_missing_files(result: LogResult, findings: Findings, pointing: Pointing) -> None:

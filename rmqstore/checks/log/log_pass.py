@@ -222,7 +222,7 @@ class _SplitScan:
         else:
             part.runs.append(Run(run.kind, run.start, run.stop, run.count, run.cause, run.claimed))
         if run.kind is Kind.DIRTY and columns is not None:
-            part.findings.add(damage_finding(run, columns, self.split.file.name))
+            part.findings.add(damage_finding(run, columns, self.split.file))
             part.damaged_time = max(part.damaged_time, int(columns.store_timestamp[0]))
         if run.kind is Kind.RECORDS and columns is not None:
             self.records(columns)

@@ -32,6 +32,7 @@ import numpy as np
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
+from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.formats import properties
 from rmqstore.formats.bodies import LZ4_MAGIC, TYPE_SHIFT, ZSTD_MAGIC, Compression, compression_words, proved_sys_flag
 from rmqstore.formats.consumequeue import QueueName
@@ -103,7 +104,30 @@ def record_facts(columns: Columns, i: int) -> dict[str, Fact]:
     }
 
 
-def damage_finding(run: Run, columns: Columns, file: str) -> Finding:
+_PAGE = 4096  # bytes that an operating system writes at once
+_MOST_READ = 1 << 22  # bytes of a damaged run that are searched
+
+
+def lost_pages(file: MappedFile, start: int, stop: int) -> dict[str, Fact]:
+    """Say which pages of damaged bytes [start, stop) are zero, as pages that were never written are; empty without any.
+
+    A page counts as a whole, also if a part of it belongs to neighbours. Only pages that follow each other from the
+    first such page on are counted.
+    """
+    first = (start - file.start) // _PAGE * _PAGE
+    data = np.frombuffer(file.read_at(min(stop - file.start - first + _PAGE, _MOST_READ), first), dtype=np.uint8)
+    pages = data[: min(len(data), -(-(stop - file.start - first) // _PAGE) * _PAGE) // _PAGE * _PAGE].reshape(-1, _PAGE)
+    zero: Bool = np.logical_not(pages.any(axis=1))
+    if not zero.any():
+        return {}
+    at = int(zero.argmax())
+    count = int((~zero[at:]).argmax()) if not zero[at:].all() else len(zero) - at
+    size, begin = count * _PAGE, file.start + first + at * _PAGE
+    one, more = Text("{size:,} from {at:,} on: a lost page"), Text("{size:,} from {at:,} on: lost pages")
+    return {"zero_bytes": (one if count == 1 else more).format(size=size, at=begin)}
+
+
+def damage_finding(run: Run, columns: Columns, file: MappedFile) -> Finding:
     """Return the finding of a framed but damaged record, the only one in `columns`."""
     body_offset = columns.body_offset
     facts = record_facts(columns, 0)
@@ -122,7 +146,9 @@ def damage_finding(run: Run, columns: Columns, file: str) -> Finding:
         facts["pos"] = int(columns.entry_pos[0])
         facts["entry_size"] = int(columns.entry_size[0])
         facts["fault"] = run.cause.name.lower()
-    return Finding(code_of(run.cause, body_offset), _log_name(columns), file, run.start, run.stop - run.start, facts)
+    facts |= lost_pages(file, run.start, run.stop)
+    code = code_of(run.cause, body_offset)
+    return Finding(code, _log_name(columns), file.name, run.start, run.stop - run.start, facts)
 
 
 def record_finding(code: str, columns: Columns, i: int, file: str, facts: dict[str, Fact]) -> Finding:

@@ -21,7 +21,7 @@ pre_blanks prev_pos problem queue_id queue_offset queue_type queues read_queues 
 records_from records right_name right_queue rows says set size spares stands_at state store_host_of_other_files
 store_host store_port store_timestamp syntax sys_flag tags_code target term tier_end times to topic topics unique_id
 unique_key unit_queue_id unit_queue_offset unit_topic unit units_that_fit units until value versions what wrong wrote
-youngest
+youngest zero_bytes
 """
 """Keys of `Finding.facts`: Babel extracts `absent {value}`, `at least {value}` and so on."""
 SYSTEM = (
