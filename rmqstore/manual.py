@@ -154,6 +154,17 @@ def _main_page(cli: click.Group, ctx: click.Context) -> str:
         _escape('[stores."/data/rocketmq/store"]'),
         _escape('config = "/etc/rocketmq/broker.conf"'),
         ".fi",
+        ".TP",
+        ".B broker.conf",
+        _escape(
+            "With -c, settings are those that mqbroker -c FILE reads, and the defaults of the version. What a broker "
+            "gets from elsewhere is not followed: mqbroker -n ADDRESS, which replaces namesrvAddr and nothing else; "
+            "the environment variables NAMESRV_ADDR and ROCKETMQ_HOME and the system properties rocketmq.namesrv.addr "
+            "and rocketmq.home.dir, which count where the file does not set namesrvAddr and rocketmqHome; other system "
+            "properties (-D), such as the disk limits rocketmq.broker.diskSpaceWarningLevelRatio and "
+            "rocketmq.broker.diskSpaceCleanForciblyRatio; settings of a running broker that it has not written to the "
+            "file. mqbroker -p and -m only print the settings, and start no broker."
+        ),
         ".SH SEE ALSO",
         ".BR rmqstore\\-formats (5),",
         ".BR rmqstore\\-json (7),",

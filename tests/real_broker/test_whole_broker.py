@@ -153,6 +153,7 @@ def test_a_blank_after_the_mode_serves_no_message_of_a_dledger_store(
     path = tmp_path / "broker.conf"
     path.write_text(conf_text(broker.conf), "utf-8")
     report = verify(open_store(store, BrokerConfig.read(path)), VerifyOptions(broker=version))
+    assert report.broker is not None
     assert (report.broker["starts"], report.broker["max_offset"]) == (True, 0)
     named = [f.facts["set"] for f in report.findings.listed if f.code == "CFG-SETTING"]
     assert named == ["enableDLegerCommitLog=true"]
