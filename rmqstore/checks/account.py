@@ -94,7 +94,11 @@ def _listed(logs: Logs, found: Mapping[QueueName, Ranges]) -> dict[QueueName, Ra
     for name in found.keys() | units.keys():
         part, listed = logs.queues.get(name), found.get(name, Ranges()) | units.get(name, Ranges())
         if part is not None and part.messages and not is_lmq(name[0]):
-            listed |= Ranges.of(_gaps(logs, part)) | of_records(part)  # a filler is the witness of its message
+            if (
+                part.messages > 1 or part.accounted
+            ):  # otherwise it may be a record of another queue, with a wrong header
+                listed |= Ranges.of(_gaps(logs, part))
+            listed |= of_records(part)  # a filler is the witness of its message
         out[name] = listed
     return out
 
@@ -141,7 +145,9 @@ def account(store: Store, verified: Verified) -> Account:
     for name in found.keys() | listed.keys() | before.keys():
         here, part = found.get(name, Ranges()), logs.queues.get(name)
         begin = part.first if part is not None and part.messages else 0
-        queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, before.get(name, Ranges()) - here)
+        filled = of_records(part) - here if part is not None and not is_lmq(name[0]) else Ranges()
+        old = before.get(name, Ranges()) - here
+        queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled)
     placed = sum(len(one.lost_already) for name, one in queues.items() if not is_lmq(name[0]))
     # a place that only a gap shows may be that of a message which only the index shows
     unplaced = max(0, logs.witnesses.unnamed - max(0, placed - int(logs.witnesses.named.sum())))
@@ -150,7 +156,6 @@ def account(store: Store, verified: Verified) -> Account:
     return Account(
         queues=queues,
         unplaced=unplaced,
-        fillers=sum(len(of_records(part) - found[name]) for name, part in logs.queues.items() if not is_lmq(name[0])),
         gone_before_begin=gone_before,
         unread_gone=unread,
         begin=_why_it_begins(verified),

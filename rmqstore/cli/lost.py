@@ -186,6 +186,7 @@ class LostOptions:
     keys: Path | None
     expected: Path | None
     stale: bool
+    expired: bool
 
 
 @command(
@@ -232,6 +233,11 @@ class LostOptions:
 )
 @click.option(
     "--stale", is_flag=True, help="List records of earlier logs that the log does not contain, instead of messages."
+)
+@click.option(
+    "--expired",
+    is_flag=True,
+    help="Add the messages before the begin of the log that queue files still list, and who has read them.",
 )
 @broker_option
 @gathered("asked", LostOptions)
@@ -289,13 +295,17 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
         opened, view, losses, verified = _before(out, opened, work)
     if words := tier_words(opened.files, opened.root):
         out.note(Text("note: {note}", note=words))
-    rows: Iterator[Row] = ((one, ()) for one in itertools.chain(losses.damaged, view.cut(losses)))
+    account = losses.account
+    held = view.undelivered(account) if account is not None else ()
+    old = view.expired(account) if account is not None and asked.expired else ()
+    rows: Iterator[Row] = ((one, ()) for one in itertools.chain(losses.damaged, view.cut(losses), held, old))
     if wanted is not None:
         rows = with_keys((one for one, _ in rows), wanted)
     if asked.bodies is not None:
         rows = _saved(out, rows, asked.bodies)
     found = _write(out, opened, losses, rows, folder, verified, asked.body)
-    return _exit_code(losses, found, None if verified is None else verified.report)
+    gone = 0 if account is None or not asked.expired else sum(len(one.before) for one in account.queues.values())
+    return _exit_code(losses, max(0, found - gone), None if verified is None else verified.report)
 
 
 def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOptions) -> int:
@@ -318,7 +328,8 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     lost = [(folder.name, kept.in_repair(folder, plan).damaged) for folder, plan in applied_repairs(opened)]
     look, view, losses, verified = _before(out, opened, work)
     report = verified.report
-    now = itertools.chain(losses.damaged, view.cut(losses))
+    held = view.undelivered(losses.account) if losses.account is not None else ()
+    now = itertools.chain(losses.damaged, view.cut(losses), held)
     found = list(verdicts(look, texts, hits, [*lost, ("", now)]))
     rows = [one.to_json() for one in found]
     counts = Counter(one.state for one in found)
@@ -382,6 +393,8 @@ def _fate(one: Verdict) -> str:
         return Text("LOST: replaced by a filler in repair {repair}: {place}", repair=one.repair, place=place)
     if one.cause == "cut":
         return Text("in the store, but the next start deletes it: {place}", place=place)
+    if one.cause == "no-unit":
+        return Text("in the store, but no consumer gets it: {place}", place=place)
     return Text("LOST to damage: {place}", place=place)
 
 
@@ -521,6 +534,7 @@ def _write(
                 "verdict": None if report is None else report.verdict,
                 "cut_from": losses.cut_from,
                 "at_least": losses.at_least,
+                "account": None if losses.account is None else losses.account.to_json(),
                 "messages": listed,
                 "unlisted": losses.unlisted,
                 "deleted_topics": [one.to_json() for one in deleted],
@@ -553,6 +567,7 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     damaged = [one for one, _ in rows if one.cause == "damage" and not one.mended]
     mended = [one for one, _ in rows if one.mended]
     cut = [one for one, _ in rows if one.cause == "cut"]
+    held, expired = (sum(one.cause == cause for one, _ in rows) for cause in ("no-unit", "expired"))
     unlisted = sum(losses.unlisted.values())
     if not rows and not unlisted:
         none, maybe = Text("No messages are lost."), Text("No lost messages are known, but there may be some.")
@@ -578,6 +593,13 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     if cut:
         count = many(len(cut), "message")
         yield Text("Good, but the next start would delete them: {count} (`rmqstore recover` keeps them)", count=count)
+    if held:
+        count = many(held, "message")
+        yield Text(
+            "In the log, but no consumer gets them: {count} (`rmqstore recover` rebuilds their queues)", count=count
+        )
+    if expired:
+        yield Text("Before the begin of the log, and gone with its files: {count}", count=many(expired, "message"))
     yield ""
     yield from _table(rows[:_SHOWN], width, losses.when)
     if len(rows) > _SHOWN:

@@ -7,6 +7,7 @@ hashes of its keys in the index are left; another key has the same hash with a p
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,6 +41,9 @@ from rmqstore.views.stories import relation_of
 PRESENT, DAMAGED, LOST, NOWHERE = "present", "damaged", "lost", "nowhere"
 NAMES = ("unique_key", "msgId", "msg_id", "uniqKey", "UNIQ_KEY", "offsetMsgId", "keys", "key", "KEYS")
 """Fields of NDJSON and CSV that identify a message, the most exact first: of an export, or of a client's SendResult."""
+_ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{40}|[0-9A-Fa-f]{56}")
+"""A unique id, with the IPv4 or IPv6 address of its client, or an offset message id."""
+_SOUND = ("cut", "no-unit")  # causes of messages whose record is sound
 _FEW = 20_000  # texts that are sent to other processes with every split
 _ORDER = {"real": 0, "retry": 1, "dlq": 2, "delayed": 3, "timer": 3}
 
@@ -106,10 +110,16 @@ def read_expected(data: bytes) -> ExpectedList:
         rows = ((number, _of_line(line.strip())) for number, line in enumerate(lines, 1) if line.strip())
     for number, text in rows:
         if text:
-            texts[text] = None
+            texts.update(dict.fromkeys(_each_of(text)))
         else:
             unread.append(number)
     return ExpectedList(list(texts), unread)
+
+
+def _each_of(text: str) -> list[str]:
+    """Return the ids of a text: a client joins those of a batch with commas (MQClientAPIImpl#processSendResponse)."""
+    parts = text.split(",")
+    return parts if len(parts) > 1 and all(map(_ID.fullmatch, parts)) else [text]
 
 
 def _of_csv(lines: list[str]) -> Iterator[tuple[int, str | None]]:
@@ -248,7 +258,7 @@ def verdicts(
                 gone.setdefault(text, Verdict(text, LOST, cause, repair, one.found is not None, lost=one))
     for text in texts:
         hit, lost = hits.get(text), gone.get(text)
-        if hit is not None and hit.sound and (lost is None or lost.cause != "cut"):
+        if hit is not None and hit.sound and (lost is None or lost.cause not in _SOUND):
             yield Verdict(text, PRESENT, found=lookup.by_offset(store, hit.offset))
         elif hit is not None and not hit.sound:
             yield Verdict(text, DAMAGED, found=lookup.by_offset(store, hit.offset))

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,7 @@ from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
 from rmqstore.formats.halfrecord import message_with_body
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, Fault, check_message, is_filler, parse_message
+from rmqstore.formats.ranges import Ranges
 from rmqstore.texts import Text
 from rmqstore.views import lookup
 from rmqstore.views.dump.messages import Job, read_records
@@ -40,9 +41,11 @@ from rmqstore.views.lookup import Found, Indexed, KeyIndex, Place, entries_at
 from rmqstore.views.progress import PopProgress
 
 if TYPE_CHECKING:
+    from rmqstore.checks.problems.account import Account
     from rmqstore.checks.verify import Verified
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
+NO_UNIT, EXPIRED = "no-unit", "expired"
 _NAME_DIGITS = 17
 _LARGEST_SPAN = 256 << 20
 _MOST_UNITS = 20_000  # messages listed by their queue entries only; further ones are counted
@@ -57,7 +60,8 @@ RecordAt = Callable[[int], Found | None]
 class LostMessage:
     """One message. Fields that are neither in its record nor in its queue entry are None.
 
-    `cause`: damage, or cut (the message is sound, but a start would delete it). `body`: intact, damaged or gone.
+    `cause`: damage (the log lacks it), cut (it is sound, but a start would delete it), no-unit (it is sound, but no
+    unit leads a consumer to it), or expired (its log file is gone). `body`: intact, damaged or gone.
     `mended`: the repair restores it. `filler`: after the repair, a filler has its queue offset. `key_hashes`: hashes of
     its index entries; `indexed_time`: store time according to them, up to 1 s too early. `consumed_by`: groups, or None
     if consumer progress is unknown. Units: bytes, ms.
@@ -108,6 +112,7 @@ class Losses:
     unlisted: dict[str, int] = field(default_factory=dict)
     at_least: bool = False
     expired: dict[str, tuple[int, int]] = field(default_factory=dict)
+    account: Account | None = None
 
     @property
     def count(self) -> int:
@@ -173,6 +178,8 @@ class LostMessages:
             spans = [(0, _END)]
             out.unlisted.clear()
         self._from_units(out, spans)
+        if verified.report.account is not None:
+            self._from_account(out, verified.report.account)
         out.damaged.sort(key=lambda one: one.offset or 0)
         return out
 
@@ -189,12 +196,72 @@ class LostMessages:
             else:
                 name = f"{place[0]}/{place[1]}"
                 out.unlisted[name] = out.unlisted.get(name, 0) + 1
+        out.damaged += self._indexed(found)
+
+    def _indexed(self, found: list[LostMessage]) -> list[LostMessage]:
+        """Return messages with what their index entries tell."""
         sizes = index_sizes(self.store)
         offsets = {one.offset for one in found if one.offset is not None}
         entries: Mapping[int, Indexed] = {}
         if found and sizes is not None:
             entries = entries_at(self.store.files, self._index_paths(), sizes, offsets)
-        out.damaged += [_with_entries(one, entries.get(one.offset or 0)) for one in found]
+        return [_with_entries(one, entries.get(-1 if one.offset is None else one.offset)) for one in found]
+
+    def _from_account(self, out: Losses, account: Account) -> None:
+        """Add the messages of the account that the plan and the units into damage do not show.
+
+        Only the number of those is known that the index lists, or that are more than `_MOST_UNITS`.
+        """
+        out.account = account
+        out.at_least |= account.at_least
+        known = {(one.topic, one.queue_id, one.queue_offset) for one in out.damaged}
+        counts = Counter(place[:2] for place in known)
+        found: list[LostMessage] = []
+        unlisted: dict[str, int] = {}
+        for (topic, queue_id), one in sorted(account.queues.items()):
+            if properties.is_lmq(topic):
+                continue
+            listed = counts[topic, queue_id]
+            room = max(0, _MOST_UNITS - len(known) - len(found))
+            new = [n for n in islice(one.lost_already - one.fillers, room) if (topic, queue_id, n) not in known]
+            for number in new:
+                unit = self.unit((topic, queue_id, number))
+                at, size = (None, None) if unit is None else (unit.offset, unit.size)
+                found.append(self._consumed(LostMessage(topic, queue_id, number, at, size)))
+            left = len(one.lost_already - one.fillers) - listed - len(new)
+            if left > 0:
+                unlisted[f"{topic}/{queue_id}"] = left
+        out.damaged += self._indexed(found)
+        left = account.lost_already - account.fillers - len(out.damaged) - sum(unlisted.values())
+        out.unlisted = unlisted | ({"": left} if left > 0 else {})
+
+    def undelivered(self, account: Account) -> Iterator[LostMessage]:
+        """Yield the messages that stay in the log and reach no consumer, once for each queue that lacks them."""
+        wanted = {name: one.undelivered for name, one in account.queues.items() if one.undelivered}
+        for (topic, queue_id), numbers in wanted.items():
+            if properties.is_lmq(topic):  # the record is of another queue
+                for number in numbers:
+                    yield self._consumed(LostMessage(topic, queue_id, number, None, cause=NO_UNIT, body=INTACT))
+        if not any(not properties.is_lmq(topic) for topic, _ in wanted):
+            return
+        for one in chain.from_iterable(read_records(self.store, "messages", Job(Selection()))):
+            found = lookup.by_offset(self.store, one.offset)
+            if found is None or not found.sound:
+                continue
+            topic, queue_id, number = found.queue_place
+            if number in wanted.get((topic, queue_id), Ranges()):
+                yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause=NO_UNIT), found))
+
+    def expired(self, account: Account) -> Iterator[LostMessage]:
+        """Yield the messages before the begin of the log that queue files still list, with the groups that read them.
+
+        Nothing else is left of them.
+        """
+        for (topic, queue_id), one in sorted(account.queues.items()):
+            for number in one.before if not properties.is_lmq(topic) else ():
+                unit = self.unit((topic, queue_id, number))
+                at, size = (None, None) if unit is None else (unit.offset, unit.size)
+                yield self._consumed(LostMessage(topic, queue_id, number, at, size, cause=EXPIRED))
 
     def _units_into(self, spans: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[str, int, int], lookup.Unit]]:
         """Yield (place, unit) of the queue entries that point into some spans of the log, without light queues."""

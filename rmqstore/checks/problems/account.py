@@ -31,6 +31,7 @@ class QueueAccount:
     served: Ranges = field(default_factory=Ranges)
     begin: int = 0
     before: Ranges = field(default_factory=Ranges)
+    fillers: Ranges = field(default_factory=Ranges)
 
     @property
     def lost_already(self) -> Ranges:
@@ -48,7 +49,6 @@ class Account:
     """The messages of a store. Light queues have an account only for what is not delivered.
 
     `unplaced`: lost messages that only the index or DLedger's index lists, so that their queue is unknown.
-    `fillers`: how many of the lost messages a repair replaced by a filler.
     `lost_at_next_start`: a number, because a start of a large log does not name the queue of each message.
     `undelivered`: pairs of message and queue. `gone_before_begin`: messages before the begin of the log that queues or
     the index still list. `unread_gone`: how many of them each group had not read. `begin`: why the log begins where it
@@ -58,7 +58,6 @@ class Account:
 
     queues: Mapping[QueueName, QueueAccount] = field(default_factory=dict)
     unplaced: int = 0
-    fillers: int = 0
     lost_at_next_start: int = 0
     undelivered: int = 0
     gone_before_begin: int = 0
@@ -77,6 +76,11 @@ class Account:
     def lost_already(self) -> int:
         """The number of messages that are listed, and not in the log."""
         return sum(self.lost_by_queue.values()) + self.unplaced
+
+    @property
+    def fillers(self) -> int:
+        """The number of lost messages that a repair replaced by fillers."""
+        return sum(len(one.fillers) for one in self.queues.values())
 
     @property
     def is_clean(self) -> bool:

@@ -29,6 +29,8 @@ _HELP = {
     "rmqstore_problems": "Problems found, by code.",
     "rmqstore_next_start_ok": "1 if the next broker start would succeed, and consumers then get all messages, else 0.",
     "rmqstore_messages_lost_at_next_start": "Messages that the next broker start would delete.",
+    "rmqstore_messages_lost_already": "Messages that a queue, the index or a gap lists, and the log lacks.",
+    "rmqstore_messages_undelivered": "Messages in the log, in each queue, that no consumer gets after the next start.",
     "rmqstore_messages": "Messages in the log; info: in the consume queues.",
     "rmqstore_bytes": "Bytes of the messages; info: of the log's files.",
     "rmqstore_reused_bytes": "Bytes of unchanged log files that were not read again (--since-last).",
@@ -113,6 +115,9 @@ def of_report(report: Report) -> Iterator[Sample]:
         takes = any(broker[name] not in (None, 0, {}) for name in _MAY_TAKE_MESSAGES)
         yield Sample("rmqstore_next_start_ok", int(report.delivers_all and not takes))
         yield Sample("rmqstore_messages_lost_at_next_start", lost)
+    if report.account is not None:
+        yield Sample("rmqstore_messages_lost_already", report.account.lost_already)
+        yield Sample("rmqstore_messages_undelivered", report.account.undelivered)
     if logs := report.logs:
         yield Sample("rmqstore_messages", sum(int(log.get("messages") or log.get("entries") or 0) for log in logs))
         yield Sample("rmqstore_bytes", sum(int(log.get("bytes") or 0) for log in logs))

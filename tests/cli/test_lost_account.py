@@ -1,0 +1,100 @@
+"""`lost` lists what the first line of `verify` and the metrics count: one account, and its numbers add up."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from rmqstore.views.expected import read_expected
+from tests.cases.case import make, read_case
+from tests.command import run, run_json
+from tests.repair.salvaging import rows
+from tests.stores import copy_store
+
+CASES = (
+    "CL-BODY-CRC",
+    "CL-MISSING-FILE",
+    "CL-MISSING-FILE--at-the-end",
+    "CL-MAGIC--last-of-its-queue",
+    "CL-ZERO-HOLE",
+    "CL-FALSE-BLANK",
+    "CL-QUEUE-OFFSET-GAP",
+    "CQ-BEYOND-LOG",
+    "CQ-MISSING-QUEUE",
+    "CQ-MISSING-UNIT",
+    "BCQ-MISSING-UNIT",
+    "DL-BODY",
+    "DL-HEADER",
+    "BR-START-LOSES",
+    "IX-DANGLING-ENTRY--last-file-gone",
+)
+
+
+def answers(store: Path) -> tuple[dict[str, int], list[dict[str, object]], dict[str, int]]:
+    """Return the account of `verify`, and of `lost` its messages and what it counts without listing it."""
+    report = json.loads(run("verify", str(store), "--json").stdout)
+    listed = json.loads(run("lost", str(store), "--next-start", "--json").stdout)
+    account, messages, unlisted = report["account"], listed["messages"], listed["unlisted"]
+    assert listed["account"] == account
+    return account, messages, unlisted
+
+
+@pytest.mark.quick_rows(5)
+@pytest.mark.parametrize("name", CASES)
+def test_the_list_has_as_many_messages_as_the_first_line_says(name: str, tmp_path: Path) -> None:
+    store = make(read_case(name), tmp_path)
+    account, messages, unlisted = answers(store)
+    causes = Counter(str(row["cause"]) for row in messages)
+    assert causes["damage"] + sum(unlisted.values()) == account["lost_already"]
+    assert causes["cut"] == account["lost_at_next_start"]
+    assert causes["no-unit"] == account["undelivered"]
+    metrics = tmp_path / "out.prom"
+    run("verify", str(store), "--metrics", str(metrics))
+    lines = [line for line in metrics.read_text().splitlines() if "{" in line]
+    found = {line.partition("{")[0]: line.rpartition(" ")[2] for line in lines}
+    assert int(found["rmqstore_messages_lost_already"]) == account["lost_already"]
+    assert int(found["rmqstore_messages_lost_at_next_start"]) == account["lost_at_next_start"]
+    assert int(found["rmqstore_messages_undelivered"]) == account["undelivered"]
+
+
+def test_messages_after_the_end_are_listed_one_by_one(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    gone = {row.slot for row in rows(store) if row.path.name == "00000000000000458752"}
+    (store / "commitlog" / "00000000000000458752").unlink()
+    account, messages, unlisted = answers(store)
+    assert {(row["topic"], row["queue_id"], row["queue_offset"]) for row in messages} == gone
+    assert (account["lost_already"], len(messages), unlisted) == (20, 20, {})
+
+
+def test_undelivered_messages_are_listed(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    held = {row.slot for row in rows(store) if row.slot[:2] == ("Order_11", 2)}
+    shutil.rmtree(store / "consumequeue" / "Order_11" / "2")
+    account, messages, _ = answers(store)
+    assert {(row["topic"], row["queue_id"], row["queue_offset"]) for row in messages} == held
+    assert {(row["cause"], row["body"]) for row in messages} == {("no-unit", "intact")}
+    assert account["undelivered"] == len(held)
+    text = run("lost", str(store), "--format", "table").stdout
+    assert f"In the log, but no consumer gets them: {len(held)} messages" in text
+    assert "No messages are lost" not in text
+
+
+def test_what_is_gone_before_the_begin_is_listed_on_request(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    gone = {row.slot for row in rows(store) if row.path.name == "00000000000000000000"}
+    (store / "commitlog" / "00000000000000000000").unlink()
+    assert run_json("lost", str(store), exit_code=0)["messages"] == []
+    listed = run_json("lost", str(store), "--expired", exit_code=0)["messages"]
+    assert isinstance(listed, list)
+    assert {(row["topic"], row["queue_id"], row["queue_offset"]) for row in listed} == gone
+    assert {row["cause"] for row in listed} == {"expired"}
+
+
+def test_the_ids_of_a_batch_are_ids_of_their_own() -> None:
+    one, other = "7F000001000000000000000000000000", "7F000001000000000000000000000001"
+    batch = f'{{"msgId": "{one},{other}"}}\n{other}\na,b\n'
+    assert read_expected(batch.encode()).texts == [one, other, "a,b"]
