@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import subprocess
 import sys
@@ -13,11 +15,14 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.clean_up import HOUR
+from rmqstore.errors import HalfApplied
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.repair.expire import ExpireOptions, Expiry, plan_expire
+from rmqstore.repair.journal import journal
 from tests.append.writing import DLEDGER, OPTIONS, SETTINGS, write
 from tests.real_broker.oracle import Oracle, OracleResult
+from tests.repair.trees import CountingDisk
 from tests.stores import ROOT, copy_store, meta
 
 COUNT = 900
@@ -199,6 +204,38 @@ def test_beside_legacy_files_a_dledger_log_stays_until_they_are_gone(
     everything = old == "both" and version == "4.9.7"  # 5.x keeps the last legacy file, and so DLedger's files
     assert len(expiry.commitlog.delete) == count - (not everything)
     assert bool(expiry.dledger.delete) == everything
+
+
+@pytest.mark.quick_rows(1)
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("stopped_after", [None, 5, 30])
+def test_a_broker_reads_all_that_a_deletion_leaves_and_ends_it_from_half_way(
+    version: str, stopped_after: int | None, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
+    root = tmp_path / "store"
+    write(root, SMALL_QUEUES, COUNT)
+    age(root / "commitlog", *[100] * 26)
+    settings = {**SETTINGS, **QUICK, "deleteWhen": EVERY_HOUR, "fileReservedTime": 72}
+    config = BrokerConfig({key: str(value) for key, value in settings.items()})
+    plan = plan_expire(open_store(root, config), ExpireOptions(version=version, delete=True)).plan
+    assert logs(tuple(step.path for step in plan.steps)) == 26
+    gone = 0
+
+    def at(number: int, name: str) -> None:
+        nonlocal gone
+        gone = sum(not (root / step.path).exists() for step in plan.steps)
+        if name == "unlink" and gone == stopped_after:
+            raise OSError(errno.EIO, "injected")
+
+    stopped = pytest.raises(HalfApplied) if stopped_after is not None else contextlib.nullcontext()
+    with stopped:
+        journal.apply(plan, force_digest=plan.digest, disk=CountingDisk(at))
+    assert gone == (len(plan.steps) if stopped_after is None else stopped_after)
+    left = sorted(step.path for step in plan.steps if (root / step.path).exists())
+    seen = oracle(version).load(root, settings, start=True, clean=5)
+    assert (seen.load, seen.crash) == (True, None)
+    assert sorted(path for gone_now in seen.rounds for path in gone_now) == left  # the broker deletes the rest itself
+    assert seen.readable == seen.offsets == COUNT - plan.loss.messages
 
 
 def fill(folder: Path, percent: float) -> None:
