@@ -23,7 +23,7 @@ MOST = {
     "cli.journals": 14_000,
     "cli.backup": 26_500,
     "brokers.simulate": 17_500,
-    "cli.get": 29_000,
+    "cli.get": 30_000,
     "checks.verify": 33_000,
     "cli.verify": 47_500,
     "repair.recover": 48_500,

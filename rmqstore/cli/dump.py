@@ -35,12 +35,12 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import Job, Log
+    from rmqstore.views.dump.messages import Job
     from rmqstore.views.dump.selection import Selection
 
 
-POSITIONS = "rmqstore.cli.positions"
-"""What shows --positions. It forecasts a start, which nothing else in `dump` needs to know about."""
+SHOWN_BY = {"positions": "rmqstore.cli.positions", "hex": "rmqstore.cli.hex_dump"}
+"""What shows the log in another way than as messages; nothing else in `dump` needs these modules."""
 MESSAGES = ("messages", "commitlog", "dledger")
 ROWS = ("timer-rows", "trans-rows", "index-rows", "pop-rows")
 UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel", *ROWS)
@@ -165,18 +165,22 @@ def dump(
     note_unknown_topics(out, opened, filters.topics, selection.queues)
     live = note_live(out, opened, Text("what it writes from now on may be missing"))
     if asked.positions:
-        show: Callable[..., int] = importlib.import_module(POSITIONS).show
-        return show(out, opened, what, work.broker, work.jobs)
+        return _shown_by("positions")(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
         return dump_units(out, opened, what, selection)
     if what in SMALL:
         return dump_small(out, opened, what, asked.limit)
     style = BodyStyle(asked.body or ("base64" if asked.raw_body else None), asked.raw_body)
     if out.format == "hex":
-        return _hex(out, opened, what, selection, shown=style.style is not None)
+        return _shown_by("hex")(out, opened, what, selection, shown=style.style is not None)
     scan = work.scanning(live, chunk=CHUNK)
     job = Job(selection, "text", what == "dledger", style, foreign=what == "commitlog", iso=out.iso, scan=scan)
     return _messages(out, opened, what, job, work)
+
+
+def _shown_by(name: str) -> Callable[..., int]:
+    show: Callable[..., int] = importlib.import_module(SHOWN_BY[name]).show
+    return show
 
 
 def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, positions: bool) -> None:
@@ -353,47 +357,3 @@ def _text_form(out: Output, job: Job) -> str:
         return "text"
     whole = job.selection.limit is None and not job.selection.reverse  # CSV rows cannot be counted or reversed as lines
     return "csv" if out.format == "csv" and whole and not job.body.style else ""
-
-
-# --- hex -------------------------------------------------------------------------------------------------------------
-
-
-def _hex(out: Output, store: Store, what: str, selection: Selection, *, shown: bool) -> int:
-    from rmqstore.views.dump.hexdump import annotate, hex_lines
-    from rmqstore.views.dump.messages import Job, Skipped, logs_of, read_messages
-
-    logs = logs_of(store, what)
-    damage = Skipped()
-    with out.paged() as file:
-
-        def show(lines: Iterator[str]) -> None:
-            file.write(("\n".join(lines) + "\n\n").encode("utf-8", "backslashreplace"))
-
-        if selection.start is not None and selection.stop is None and (selection.limit or 1) == 1:
-            at = selection.start
-            for log in logs:
-                cut_off = log.body_offset and len(log.queue.pread(8, at)) <= 4
-                if log.queue.start <= at < log.queue.stop and not cut_off:
-                    show(hex_lines(annotate(log.queue, _entry_start(log, at), log.body_offset, body=shown)))
-                    return 0
-            raise UsageError(
-                Text("no log has the offset {start:,}", start=selection.start),
-                Text("see `rmqstore info` for its range"),
-            )
-        entries = what == "dledger"
-        for rows in read_messages(store, what, Job(selection, "text", entries, foreign=what == "commitlog"), damage):
-            for row in rows:
-                at = int(row["offset"])
-                log = next(one for one in logs if one.queue.start <= at < one.queue.stop)
-                start = at if entries else at - log.body_offset
-                show(hex_lines(annotate(log.queue, start, log.body_offset, body=shown)))
-    return tell_damage(out, damage)
-
-
-def _entry_start(log: Log, at: int) -> int:
-    """Return the start of the record at an offset, which in DLedger data may be that of the entry or of its message."""
-    from rmqstore.formats.message import MAGIC_V1, MAGIC_V2
-
-    entry = at - log.body_offset
-    is_message = int.from_bytes(log.queue.pread(8, at)[4:8], "big", signed=True) in (MAGIC_V1, MAGIC_V2)
-    return entry if is_message and entry >= log.queue.start else at

@@ -55,7 +55,7 @@ def complement(intervals: list[tuple[int, int]], start: int, stop: int) -> Itera
         yield at, stop
 
 
-class UnitChunk(NamedTuple):
+class QueueChunk(NamedTuple):
     """Consecutive units as columns, the first at index `start`; `valid`: which can be units."""
 
     start: int
@@ -159,7 +159,7 @@ class QueueCheck:
         used: Bool = (offset != 0) | (size != 0) | (tags != 0)
         if not used.any():
             return
-        chunk = UnitChunk(start, offset, size, tags, consumequeue.is_unit(offset, size))
+        chunk = QueueChunk(start, offset, size, tags, consumequeue.is_unit(offset, size))
         blank: Bool = consumequeue.is_pre_blank(offset, size)
         expired: Bool = chunk.valid & ~blank & (offset < self.logs.min_offset)
         for a, b in _stretches(np.flatnonzero(blank)):
@@ -175,13 +175,13 @@ class QueueCheck:
             self._check_unit(chunk, i)
         self._check_tail(chunk, rest[is_tail])
 
-    def _witness(self, chunk: UnitChunk, expired: Bool) -> None:
+    def _witness(self, chunk: QueueChunk, expired: Bool) -> None:
         """Note what these units list before the log, and outside of its records."""
         name = self.files.topic, self.files.queue_id
         self.logs.witnesses.add_expired(name, chunk.start + np.flatnonzero(expired))
         self.logs.witnesses.add_units(name, self.part, chunk.start, np.where(expired, -1, chunk.offset), chunk.size)
 
-    def _check_tail(self, chunk: UnitChunk, rows: I64) -> None:
+    def _check_tail(self, chunk: QueueChunk, rows: I64) -> None:
         """Check units after the end. A broker reads those that follow it directly; others are ghosts."""
         end = self._readable_end
         for a, b in _stretches(rows):
@@ -215,7 +215,7 @@ class QueueCheck:
         at = index * UNIT_SIZE
         return Finding(code, self.label, self.queue.name_at(at), at, units * UNIT_SIZE, facts)
 
-    def _check_unit(self, chunk: UnitChunk, i: int) -> None:
+    def _check_unit(self, chunk: QueueChunk, i: int) -> None:
         """Check one unit that no message of this queue accounts for."""
         index, offset, size, tags = chunk.start + i, int(chunk.offset[i]), int(chunk.size[i]), int(chunk.tags[i])
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset, "size": size, "tags_code": tags}

@@ -24,7 +24,7 @@ from rmqstore.checks.log.queue_parts import KEPT, Missing
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState, Report
 from rmqstore.checks.queues.batch_queue import batches_of, report_missing
-from rmqstore.checks.queues.consumequeue import QueueCheck, UnitChunk, check_consume_queues
+from rmqstore.checks.queues.consumequeue import QueueCheck, QueueChunk, check_consume_queues
 from rmqstore.files.config import TABLES, WITHOUT_POSITIONS, StoredTable, directory_of, tables_in
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
@@ -382,7 +382,7 @@ class _RowsCheck(QueueCheck):
     def _check_files(self) -> None:
         """Check nothing: there are no files."""
 
-    def _witness(self, chunk: UnitChunk, expired: Bool) -> None:
+    def _witness(self, chunk: QueueChunk, expired: Bool) -> None:
         """Note what these rows list; those before the log prove nothing: a broker deletes rows at some later time."""
         super()._witness(chunk, np.zeros_like(expired))
 

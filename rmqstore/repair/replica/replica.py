@@ -38,7 +38,7 @@ from rmqstore.texts import Text
 
 
 @dataclass
-class Witnesses:
+class ReplicaWitnesses:
     """What the pass over some log files of a replica found, by global offset of the record (in DLedger of the message).
 
     `entries`: records that their index entries contradict. `units`: records that the tags code of their unit
@@ -52,7 +52,7 @@ class Witnesses:
     text: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, result: LogResult, catalog: IndexCatalog | None, findings: Sequence[Finding]) -> Witnesses:
+    def of(cls, result: LogResult, catalog: IndexCatalog | None, findings: Sequence[Finding]) -> ReplicaWitnesses:
         """Return what a pass says about the records of its log."""
         out = cls(result, catalog, dict(result.index.contradicted))
         for finding in findings:
@@ -136,7 +136,7 @@ class ReplicaLog:
         self.name, self.store = replica.name, replica.store
         self.queue = queue
         self.body_offset = body_offset
-        self._read: dict[frozenset[int], Witnesses] = {}  # by starts of files
+        self._read: dict[frozenset[int], ReplicaWitnesses] = {}  # by starts of files
         self._sound: dict[int, list[Span]] = {}
 
     def bytes_at(self, start: int, stop: int) -> bytes:
@@ -201,7 +201,7 @@ class ReplicaLog:
                 return runs[-1][1]
         return before
 
-    def witnesses(self, wanted: Sequence[Span]) -> Witnesses | None:
+    def witnesses(self, wanted: Sequence[Span]) -> ReplicaWitnesses | None:
         """Read the files with the wanted bytes, and perhaps others; None if it has no such file."""
         wanted = joined(wanted)
         files = [f for f in self.queue.files if overlapping(wanted, f.start, f.stop)]
@@ -211,7 +211,7 @@ class ReplicaLog:
             read = self._read[starts] = self._pass(files)
         return read
 
-    def _pass(self, files: Sequence[MappedFile]) -> Witnesses:
+    def _pass(self, files: Sequence[MappedFile]) -> ReplicaWitnesses:
         """Read some of the files, without those that a broker deletes meanwhile."""
         store, queue, live = self.store, self.queue, self.store.is_live()
         index = self.replica.index(live=live)
@@ -232,7 +232,7 @@ class ReplicaLog:
             findings = Findings()
             try:
                 result = read_log(part, passing, findings, body_offset=self.body_offset, work=work)
-                return Witnesses.of(result, index, findings.listed)
+                return ReplicaWitnesses.of(result, index, findings.listed)
             except FileNotFoundError:
                 left = [f for f in files if f.files.exists(f.path)]
                 if len(left) < len(files):

@@ -27,7 +27,7 @@ from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import UNIT, split_queue_label
 from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, records_between, within, without
-from rmqstore.repair.replica.replica import ReplicaLog, Witnesses, closes_file, filler_spans, has_unit
+from rmqstore.repair.replica.replica import ReplicaLog, ReplicaWitnesses, closes_file, filler_spans, has_unit
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.loss import last_named
 from rmqstore.scan.tiling import Kind, Run
@@ -483,7 +483,7 @@ class _Judge:
             return None
         return replace(finding, facts={k: v for k, v in finding.facts.items() if k != "tags_code"})
 
-    def _taken_at(self, at: int) -> Witnesses | None:
+    def _taken_at(self, at: int) -> ReplicaWitnesses | None:
         """Return the replica's source of the record at a global offset; None for any other record."""
         for taken in self.good:
             if taken.start <= at - taken.replica.body_offset < taken.stop:
@@ -509,7 +509,7 @@ class _Judge:
         new = {at for log in self.after.logs.results for at in log.index.contradicted} - known
         report_contradicted(self.after.logs, self.findings, new)
 
-    def _add_entries(self, log: LogResult, at: int, read: Witnesses) -> bool:
+    def _add_entries(self, log: LogResult, at: int, read: ReplicaWitnesses) -> bool:
         """Note what the replica's index says of a record; return whether this store's index does not confirm it."""
         if at in log.index.contradicted:
             return True
