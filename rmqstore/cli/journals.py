@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import time
 from collections.abc import Iterator, Mapping
@@ -167,9 +166,8 @@ def _read(folder: Journal) -> ListedJournal:
 
     size = kept = 0
     missing = folder.record.state.value == "missing"
-    for file in folder.in_store.rglob("*") if missing else folder.files():
-        with contextlib.suppress(OSError):
-            size += file.lstat().st_blocks * 512
+    for file, status in folder.files():
+        size += status.st_blocks * 512
         kept += file.parent.name in (QUARANTINE, LOST_FOUND)
     try:
         plan = folder.load_plan() if not missing else None

@@ -412,7 +412,7 @@ def _journal(opened: Store, path: Path | None) -> Journal | None:
     from rmqstore.views.lost import applied_repairs
 
     if path is not None:
-        return open_journal(path)
+        return open_journal(path, named=opened.places)
     return next((folder for folder, _ in applied_repairs(opened)), None)
 
 

@@ -100,13 +100,12 @@ def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list
     from rmqstore.cli.html.incident_page import page
     from rmqstore.cli.printing.table_output import write_rows
     from rmqstore.cli.shared.reading import refuse_part
-    from rmqstore.documents.journal import State
+    from rmqstore.documents.journal import State, open_journal
     from rmqstore.files.disk import real_path
-    from rmqstore.repair.journal.folder import open_folder
     from rmqstore.views.reports import incident, rows
 
     refuse_part(opened, Text("name the whole store, which has the journals"))
-    folder = open_folder(journal)
+    folder = open_journal(journal, named=opened.config.directories)
     if real_path(folder.store) != real_path(opened.root):
         raise UsageError(
             Text("{journal} is the journal of another store: {store}", journal=journal, store=folder.store),

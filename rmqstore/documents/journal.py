@@ -14,6 +14,7 @@ Each other data path of the store, which may be on another file system, has such
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shlex
@@ -31,15 +32,17 @@ from rmqstore.errors import CouldNotCheck, NotAStore, Refused, RmqStoreError, Us
 from rmqstore.files.beneath import AS_NAMED, Beneath, EntryReader, read_range
 from rmqstore.files.disk import existing, real_path
 from rmqstore.files.files import LOCAL
+from rmqstore.files.journals import POINTER, name_each_other, pointer_of
 from rmqstore.files.users import JOURNAL_FOLDER
+from rmqstore.files.walk import entries_on_disk
 from rmqstore.texts import Text
 
 SCHEMA = "rmqstore.journal/1"
 NEW, QUARANTINE, LOST_FOUND, MAKING = "new", "quarantine", "lost+found", "making"
-STATE, PLAN, UNDO_LOG, POINTER = "state", "plan.json", "undo.log", "journal"
+STATE, PLAN, UNDO_LOG = "state", "plan.json", "undo.log"
 MAX_PLAN = 1 << 30
 """Bytes of a plan, which contains the bytes that it will write."""
-_MAX_STATE, _MAX_POINTER = 1 << 26, 1 << 14
+_MAX_STATE = 1 << 26
 _LIMIT = 1 << 62
 
 
@@ -247,11 +250,34 @@ class Journal:
             )
         self.disk.allow(existing(base))
 
-    def files(self) -> Iterator[Path]:
-        """Yield every file in all folders of the journal; links are not followed."""
-        for home in self._folders():
-            for folder, _, names in os.walk(home):
-                yield from (Path(folder) / name for name in names)
+    @property
+    def own_homes(self) -> list[Path]:
+        """The homes in the store, and those beside directories that the user named: nothing else is read."""
+        found = []
+        for home in self.homes():
+            with contextlib.suppress(Refused, OSError):
+                self._refuse_home(home)
+                found.append(home)
+        return found
+
+    def regular(self, folder: Path) -> list[Path]:
+        """Return the regular files in a folder of the journal, sorted by name; links are not followed."""
+        try:
+            paths = [folder / name for name in sorted(self.disk.list(folder))]
+            return [path for path in paths if stat.S_ISREG(self.disk.status(path).st_mode)]
+        except (Refused, OSError):
+            return []
+
+    def files(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield every file in the folders of the journal with its status; links are not followed."""
+        for folder in dict.fromkeys([*self.own_homes, self.in_store, self.path]):
+            status = status_of(folder)
+            if status is not None and stat.S_ISDIR(status.st_mode):
+                yield from (
+                    (Path(entry.path), known)
+                    for entry, known in entries_on_disk(folder)
+                    if not stat.S_ISDIR(known.st_mode)
+                )
 
     def refusal(self) -> RmqStoreError | None:
         """Return why undo and resume would refuse this journal at once; None if they would not."""
@@ -359,9 +385,7 @@ def open_journal(path: Path, disk: Beneath | None = None, named: Collection[Path
 def _belongs(place: Path, entry: Path) -> bool:
     """Return whether the journal to which an entry of a store points names that store, and has the entry's name."""
     record = _read_record(place)
-    if record is None or place.name != entry.name or place.parent.name == JOURNAL_FOLDER:
-        return False
-    return real_path(Path(record.store)) == real_path(entry.parent.parent)
+    return record is not None and name_each_other(place, record.store, entry)
 
 
 def missing_journal(journal: Path, store: Path) -> Refused:
@@ -450,14 +474,6 @@ def entries_of(folder: Path) -> list[Path]:
         return sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.is_symlink())
     except OSError:
         return []
-
-
-def pointer_of(folder: Path) -> Path | None:
-    try:
-        text = os.fsdecode(LOCAL.read_small(folder / POINTER, _MAX_POINTER))
-    except (OSError, ValueError):
-        return None
-    return real_path(Path(text)) if text.startswith("/") and "\0" not in text else None
 
 
 def _read_record(folder: Path) -> JournalState | None:

@@ -298,6 +298,23 @@ class _ObjectReader:
 _KIND_NAMES: dict[type, str] = {str: "a string", int: Text("an integer"), list: Text("a list"), dict: Text("an object")}
 
 
+_DEEPEST = 64
+
+
+def _refuse_nesting(*values: object) -> None:
+    """Refuse what nests too deep to be printed. Errors: UsageError."""
+    level: list[object] = [*values]
+    for _ in range(_DEEPEST):
+        level = [
+            inner
+            for value in level
+            if isinstance(value, Mapping | list)
+            for inner in (value.values() if isinstance(value, Mapping) else value)
+        ]
+    if level:
+        raise UsageError(Text("plan: its facts are nested deeper than {deepest}", deepest=_DEEPEST))
+
+
 def _no_constant(name: str) -> None:
     raise ValueError(Text("{name} is not JSON", name=name))
 
@@ -332,6 +349,7 @@ def plan_from_json(
             )
         )
     digest = reader.optional_text("digest")
+    _refuse_nesting(reader.left.get("facts"), reader.left.get("loss"))
     try:
         plan = _plan(reader, read_content)
     except BrokenPlan as error:  # the user's file is wrong, not the planner

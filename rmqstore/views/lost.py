@@ -24,7 +24,7 @@ from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, State, l
 from rmqstore.documents.outcome import before
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import CouldNotCheck
-from rmqstore.files.files import LOCAL
+from rmqstore.files.beneath import read_range
 from rmqstore.files.index import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
@@ -389,7 +389,7 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
 
 def applied_repairs(store: Store) -> Iterator[tuple[Journal, Plan]]:
     """Yield the repairs that are applied and not undone, the newest first; a damaged journal is left out."""
-    for folder in reversed(list_journals(store.root)) if store.part is None else ():
+    for folder in reversed(list_journals(store.root, store.places)) if store.part is None else ():
         if folder.state is not State.DONE:
             continue
         try:
@@ -461,35 +461,31 @@ def _with_record(one: LostMessage, found: Found) -> LostMessage:
 def kept_records(folder: Journal) -> dict[int, Found]:
     """Return the records in lost+found by log offset. A file `OFFSET.bin` has the bytes from that offset on."""
     out: dict[int, Found] = {}
-    for home in folder.homes():
-        place = home / LOST_FOUND
-        for path in sorted(place.iterdir()) if place.is_dir() else ():
-            if not path.stem.isdecimal():
-                continue
-            data = LOCAL.read_at(path, _LARGEST_SPAN, 0)
-            for match in _MAGIC.finditer(data):
-                at = match.start() - HEAD.at("magic")
-                message = parse_message(data, at)[0] if at >= 0 else None
-                offset = int(path.stem) + at
-                left = message_with_body(data, at) if message is None and at >= 0 else None
-                if left is not None and left.physical_offset == offset:
-                    out[offset] = Found(left, None, str(path), at, Fault.LENGTHS)
-                # at the start of the file, the record's offset is known even if its PHYSICALOFFSET is damaged
-                if message is not None and (message.physical_offset == offset or at == 0):
-                    out[offset] = Found(message, None, str(path), at, check_message(message, offset))
+    for path in folder.regular(folder.path / LOST_FOUND):
+        if not path.stem.isdecimal():
+            continue
+        try:
+            data = b"".join(read_range(path, 0, _LARGEST_SPAN, folder.disk))
+        except OSError:
+            continue
+        for match in _MAGIC.finditer(data):
+            at = match.start() - HEAD.at("magic")
+            message = parse_message(data, at)[0] if at >= 0 else None
+            offset = int(path.stem) + at
+            left = message_with_body(data, at) if message is None and at >= 0 else None
+            if left is not None and left.physical_offset == offset:
+                out[offset] = Found(left, None, str(path), at, Fault.LENGTHS)
+            # at the start of the file, the record's offset is known even if its PHYSICALOFFSET is damaged
+            if message is not None and (message.physical_offset == offset or at == 0):
+                out[offset] = Found(message, None, str(path), at, check_message(message, offset))
     return out
 
 
 def quarantined_index(folder: Journal) -> list[Path]:
     """Return the index files that the repair quarantined, which still have entries of lost messages."""
-    out = []
-    for home in folder.homes():
-        place = home / QUARANTINE
-        for path in sorted(place.iterdir()) if place.is_dir() else ():
-            name = path.name.partition("-")[2]
-            if len(name) >= _NAME_DIGITS and name.isdigit() and path.is_file():
-                out.append(path)
-    return out
+    paths = [path for home in folder.own_homes for path in folder.regular(home / QUARANTINE)]
+    names = ((path, path.name.partition("-")[2]) for path in paths)
+    return [path for path, name in names if len(name) >= _NAME_DIGITS and name.isdigit()]
 
 
 UNKNOWN = -1

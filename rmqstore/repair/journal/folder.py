@@ -18,7 +18,6 @@ from rmqstore.documents.journal import (
     MAKING,
     NEW,
     PLAN,
-    POINTER,
     QUARANTINE,
     SCHEMA,
     STATE,
@@ -29,7 +28,6 @@ from rmqstore.documents.journal import (
     entries_of,
     list_journals,
     open_journal,
-    pointer_of,
 )
 from rmqstore.documents.paths import PlanPaths, status_of
 from rmqstore.documents.plan import Plan
@@ -37,6 +35,7 @@ from rmqstore.documents.steps import Delete, InPlace, Rename, SetAside
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.beneath import read_range, read_runs
 from rmqstore.files.disk import existing, is_full, real_path
+from rmqstore.files.journals import POINTER, pointer_of
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.texts import Text
