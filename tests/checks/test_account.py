@@ -68,6 +68,16 @@ def test_the_first_log_file_is_gone_and_the_note_has_numbers(tmp_path: Path) -> 
     )
 
 
+def test_a_store_without_an_index_says_of_how_many_messages_no_key_is_found(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(root / "index")
+    report = look(root)
+    assert report.exit_code == 0
+    assert verdict_sentence(report).endswith(
+        "Nothing is wrong with this store, but it has no index: queries by key find none of 553 messages."
+    )
+
+
 def test_the_last_log_file_is_gone(tmp_path: Path) -> None:
     root = copy_store("5.4.0-clean", tmp_path)
     log_files(root)[-1].unlink()

@@ -311,6 +311,7 @@ def _no_index(store: Store, report: Report) -> None:
         return
     with contextlib.suppress(OSError):  # a log that cannot be listed has its own finding
         if store.logs:
+            report.no_index = True
             help_ = Text("`rmqstore rebuild STORE index` rebuilds it")
             report.notes.append(Text("index/ has no file: queries by key or id find nothing; {help_}", help_=help_))
 

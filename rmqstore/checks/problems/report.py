@@ -278,6 +278,8 @@ class Report:
     verdict: str = ""
     account: Account | None = None
     """The account of the messages, with the start of `broker`; None for a part of a store."""
+    no_index: bool = False
+    """Whether the store has no index file, although its broker writes one: queries by key find no message."""
     delivers_all: bool = False
     """Whether the start of `broker` succeeds, and consumers then get all messages of the log."""
     queues: dict[str, QueueState] = field(default_factory=dict)

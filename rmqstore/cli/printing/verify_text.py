@@ -126,6 +126,12 @@ def _verdict(report: Report) -> tuple[str, str]:
 def _nothing_wrong(report: Report) -> Text:
     """Return that nothing is wrong; of a log that cannot have expired by age, also what is gone before its begin."""
     account = report.account
+    messages = sum(int(log.get("messages") or log.get("entries") or 0) for log in report.logs)
+    if report.no_index and messages:
+        return Text(
+            "Nothing is wrong with this store, but it has no index: queries by key find none of {messages}.",
+            messages=many(messages, "message"),
+        )
     if account is None or account.begin != GONE or not account.gone_before_begin:
         return Text("Nothing is wrong with this store.")
     return Text(
