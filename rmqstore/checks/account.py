@@ -177,7 +177,9 @@ def _had_room(verified: Verified, lost: int) -> bool:
     """
     logs, counts = verified.logs, verified.report.findings.counts
     damaged = any(run.kind in (Kind.DIRTY, Kind.HOLE) for result in logs.results for run in result.tiling)
-    after_end = lost and logs.lag_is_normal and bool(verified.logs.witnesses.listed)
+    ends = ((logs.queues.get(name), spans) for name, spans in logs.witnesses.listed.items())
+    at_end = any(part is None or spans[-1][1] > part.next for part, spans in ends)
+    after_end = lost and logs.lag_is_normal and at_end
     units_gone = any(counts.get(code) for code in _UNITS_GONE) or verified.damaged_rows
     return bool((damaged or lost) and units_gone) or bool(after_end)
 
