@@ -245,6 +245,8 @@ class StoreFolder:
         """
         self.storage.check_lock(self.key(_LOCK))
         names = self.snapshots()
+        if not names:  # nothing says what is needed; objects without any snapshot are those of an unfinished one
+            return Forgotten((), 0, 0)
         manifests = {name: self.manifest(name) for name in names}
         gone = _outdated(list(manifests.values()), keep, now_ms)
         for name in gone:  # the manifest first: a snapshot without its objects never exists

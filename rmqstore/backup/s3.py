@@ -3,6 +3,10 @@
 Endpoint, region and credentials come from the usual environment variables and files: AWS_ENDPOINT_URL_S3 or
 AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID and so on. They are in no address, so that none gets into a log.
 
+No half answer is trusted. A connection that ends in the head of an answer leaves the client with the fields that came
+before, and without a body: a size of 0, no time, an empty page of a list, no bytes. What may be such an answer is asked
+for again.
+
 An object appears when its upload is complete. S3 has no exclusive creation that every service supports, so the lock is
 an object that its holder renews: after three minutes without, by the clock of the server, it counts as left by a
 process that was killed. A process that has lost its lock makes no snapshot.
@@ -64,7 +68,7 @@ class S3Storage(Storage):
             )
         self._base = "/".join([parts.netloc, *(part for part in parts.path.split("/") if part)])
         self._fs: Any = None
-        self._open: OrderedDict[str, Any] = OrderedDict()
+        self._open: OrderedDict[str, list[Any]] = OrderedDict()  # key → files that no thread reads now
         self._ahead = _ReadAhead(self._fetched)
         self._locks: dict[str, str] = {}  # key → what this process has written there
 
@@ -85,13 +89,28 @@ class S3Storage(Storage):
         return f"{self._base}/{check_key(key)}"
 
     def _info(self, path: str) -> Any:
-        return _repeated(self.address, lambda: self._system.get_file_info(path))
+        def whole() -> Any:
+            info = self._system.get_file_info(path)
+            if info.is_file and not (info.mtime_ns or 0) > 0:
+                raise _cut(f"s3://{path}")
+            if info.is_file and not info.size:  # really empty if a list says so, too
+                listed = self._list(path.rpartition("/")[0])
+                if not any(one.path == path and one.is_file and not one.size for one in listed):
+                    raise _cut(f"s3://{path}")
+            return info
 
-    def _listed(self, path: str, *, recursive: bool = False) -> Any:
+        return _repeated(self.address, whole)
+
+    def _list(self, path: str, *, recursive: bool = False) -> Any:
         from pyarrow.fs import FileSelector
 
-        selector = FileSelector(path, allow_not_found=True, recursive=recursive)
-        return _repeated(self.address, lambda: self._system.get_file_info(selector))
+        return self._system.get_file_info(FileSelector(path, allow_not_found=True, recursive=recursive))
+
+    def _listed(self, path: str, *, recursive: bool = False) -> list[Any]:
+        """List twice: a cut answer is taken for the last page, and what it leaves out is in the other list."""
+        lists = [_repeated(self.address, lambda: self._list(path, recursive=recursive)) for _ in range(2)]
+        found = {info.path: info for one in lists for info in one}
+        return [found[name] for name in sorted(found)]
 
     def exists(self) -> bool:
         from pyarrow.fs import FileType
@@ -112,6 +131,8 @@ class S3Storage(Storage):
         def put() -> None:
             with self._system.open_output_stream(self._path(key)) as stream:
                 stream.write(data)
+            if self.size(key) != len(data):
+                raise _cut(f"{self.address}/{key}")
 
         self._open.pop(key, None)
         _repeated(f"{self.address}/{key}", put)
@@ -134,12 +155,21 @@ class S3Storage(Storage):
         return _repeated(f"{self.address}/{key}", lambda: self._read(key, size, at))
 
     def _read(self, key: str, size: int, at: int) -> bytes:
-        file = self._open.get(key)
-        if file is None:
-            file = self._open[key] = self._system.open_input_file(self._path(key))
-            if len(self._open) > _OPEN:
-                self._open.popitem(last=False)
-        return file.read_at(min(size, file.size() - at), at) if at < file.size() else b""
+        idle = self._open.setdefault(key, [])
+        if len(self._open) > _OPEN:
+            self._open.popitem(last=False)
+        file = idle.pop() if idle else self._opened(key)
+        data = _read_whole(file, max(0, min(size, file.size() - at)), at)
+        if data is None:
+            raise _cut(f"{self.address}/{key}")
+        idle.append(file)
+        return data
+
+    def _opened(self, key: str) -> Any:
+        file = self._system.open_input_file(self._path(key))
+        if not file.size() and self.size(key):
+            raise _cut(f"{self.address}/{key}")
+        return file
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         for info in self._listed(self._path(prefix), recursive=True):
@@ -322,6 +352,32 @@ def _connected() -> Any:
         given["region"] = region or "us-east-1"
     with _explained(endpoint or "s3"):
         return S3FileSystem(request_timeout=60, connect_timeout=10, **given)
+
+
+def _read_whole(file: Any, size: int, at: int) -> bytes | None:
+    """Read a range of an open object; None if its bytes have not come.
+
+    pyarrow returns what was in the memory before if an answer has no body, and says that it has read all. So the end of
+    the memory is random before: bytes that are still there twice, other ones each time, did not come.
+    """
+    if not size:
+        return b""
+    for _ in range(2):
+        buffer, mark = bytearray(size), os.urandom(min(size, 16))
+        buffer[-len(mark) :] = mark
+        file.seek(at)
+        if file.readinto(buffer) != size:
+            return None
+        if not buffer.endswith(mark):
+            return bytes(buffer)
+    return None
+
+
+def _cut(where: str) -> CouldNotCheck:
+    return CouldNotCheck(
+        Text("{where}: the answer of the server was cut", where=where),
+        Text("check AWS_ENDPOINT_URL and the network, then run it again"),
+    )
 
 
 def _repeated(where: str, action: Callable[[], T]) -> T:

@@ -75,8 +75,6 @@ def every(step: int, *faults: Fault, seed: int = 1) -> Rule:
 @pytest.mark.quick_rows(2)
 @pytest.mark.parametrize("fault", [Fault.SLOW, Fault.CUT_ANSWER, Fault.BUSY, Fault.CUT, Fault.LOST])
 def test_requests_are_repeated(fault: Fault, repository: str, proxy: FaultyProxy, tmp_path: Path) -> None:
-    if fault is Fault.CUT_ANSWER:
-        needs_gateway()
     store = GrowingStore(tmp_path / "store")
     proxy.rule = every(6, fault)
     made = run_json("backup", str(store.root), repository, "--name", "a", exit_code=0)
