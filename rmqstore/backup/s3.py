@@ -49,7 +49,8 @@ _IN_FLIGHT = 64 << 20  # bytes of parts that are uploaded at the same time
 _LONG = 1 << 20  # bytes of a read that is part of a scan, and no look-up
 _TRIES = 5  # attempts of a request by the client
 _REPEATS = 3  # attempts of an operation: the client does not repeat all that may pass
-_PAUSE = 0.5  # seconds before the second attempt; doubled each time
+_CUTS = 8  # attempts after cut answers, which the client does not repeat at all
+_PAUSE, _LONGEST = 0.5, 5  # seconds before the second attempt, doubled each time, and at most
 T = TypeVar("T")
 _SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID")
 
@@ -373,8 +374,12 @@ def _read_whole(file: Any, size: int, at: int) -> bytes | None:
     return None
 
 
-def _cut(where: str) -> CouldNotCheck:
-    return CouldNotCheck(
+class _CutAnswer(CouldNotCheck):
+    """An answer of the server ended too early."""
+
+
+def _cut(where: str) -> _CutAnswer:
+    return _CutAnswer(
         Text("{where}: the answer of the server was cut", where=where),
         Text("check AWS_ENDPOINT_URL and the network, then run it again"),
     )
@@ -382,16 +387,17 @@ def _cut(where: str) -> CouldNotCheck:
 
 def _repeated(where: str, action: Callable[[], T]) -> T:
     """Do what may be done again: after an error that may pass, wait and try it again. Errors: as `_explained`."""
-    pause = _PAUSE
-    for _ in range(_REPEATS - 1):
+    pause, failed, cut = _PAUSE, 0, 0
+    while True:
         try:
             with _explained(where):
                 return action()
-        except CouldNotCheck:
-            time.sleep(pause)
-            pause *= 2
-    with _explained(where):
-        return action()
+        except CouldNotCheck as error:
+            failed, cut = (failed, cut + 1) if isinstance(error, _CutAnswer) else (failed + 1, cut)
+            if failed >= _REPEATS or cut >= _CUTS:
+                raise
+        time.sleep(min(pause, _LONGEST))
+        pause *= 2
 
 
 @contextmanager

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _STATES = {
     "preparing": Text("never started"),
+    "importing": Text("an unfinished import: run it again, or undo it"),
     "applying": Text("unfinished: undo or resume it"),
     "done": Text("applied"),
     "undoing": Text("unfinished: undo it again"),
@@ -53,12 +54,19 @@ class ListedJournal:
         return self.folder.record.state.value
 
     @property
+    def words(self) -> Text:
+        """The state in words."""
+        return _STATES["importing" if self.folder.being_made else self.state]
+
+    @property
     def made(self) -> int:
         return parse_stamp(self.folder.name) or 0
 
     @property
     def command(self) -> str:
         """The command that made the plan, "" if its facts do not tell."""
+        if self.folder.being_made:
+            return "import"
         facts: Mapping[str, Any] = self.plan.facts if self.plan is not None else {}
         if "command" in facts:
             return str(facts["command"])
@@ -131,7 +139,8 @@ def journals(
 
     --prune removes journals that are undone or never started, and with --keep or --older-than also those of repairs.
     A repair without its journal cannot be undone, and its quarantine and lost+found are gone. Unfinished journals are
-    never removed; --missing removes what the store has of a journal that was kept elsewhere (--journal) and is gone.
+    never removed, and unfinished imports only with --older-than; --missing removes what the store has of a journal that
+    was kept elsewhere (--journal) and is gone.
     Exit code 1: there is something to prune, but --apply was not given.
     """
     from rmqstore.cli.shared.reading import refuse_part
@@ -187,7 +196,10 @@ def _going(found: list[ListedJournal], selected: Selected) -> Iterator[ListedJou
     limit = 0 if keep is None and older_than is None else len(done) - (keep or 0)
     staying = False
     for one in found:
-        if one.state in ("undone", "preparing", "pruning"):
+        if one.folder.being_made:
+            if older_than is not None and one.made < now - older_than * 1000:
+                yield one
+        elif one.state in ("undone", "preparing", "pruning"):
             yield one
         elif one.state == "done":
             old = older_than is None or one.made < now - older_than * 1000
@@ -208,7 +220,7 @@ def _text(found: list[ListedJournal], going: list[ListedJournal], prune: bool, a
     last = max((one.folder.name for one in found if one.deleted), default="")
     for one in found:
         size = bytes_text(one.bytes)
-        yield Placed("{name}   {state}   {size}", name=one.folder.name, state=_STATES[one.state], size=size)
+        yield Placed("{name}   {state}   {size}", name=one.folder.name, state=one.words, size=size)
         yield Placed("  {time}: {did}", time=time_text(one.made), did=_did(one))
         if one.folder.path.parent.parent != one.folder.store:
             yield Text("  in {path}", path=one.folder.path)
@@ -237,7 +249,7 @@ def _text(found: list[ListedJournal], going: list[ListedJournal], prune: bool, a
                 single, several = Text("{lasting}, and {files} is gone"), Text("{lasting}, and {files} are gone")
                 words = single if one.kept == 1 else several
                 lasting = words.format(lasting=lasting, files=many(one.kept, "saved file"))
-        name, state = one.folder.name, _STATES[one.state]
+        name, state = one.folder.name, one.words
         yield Placed("  {name} ({state}){lasting}", name=name, state=state, lasting=lasting)
     if not applied:
         yield Text("Nothing was removed. To remove them, add --apply")
@@ -263,6 +275,8 @@ def _did(one: ListedJournal) -> str:
     plan = one.plan
     if one.state == "missing":
         return Text("what it did is not known here")
+    if one.folder.being_made:
+        return Text("import --into, which has not changed the store yet")
     if plan is None:
         return Text("its plan cannot be read") if one.state != "preparing" else Text("nothing")
     words: list[str] = [one.command or Text("a plan"), many(len(plan.steps), "step")]

@@ -141,6 +141,16 @@ class Journal:
         return self.state in UNFINISHED
 
     @property
+    def making_mark(self) -> Path:
+        """The file that identifies a command which makes its plan here; without it, nothing there is worth keeping."""
+        return self.path / MAKING / "mark.json"
+
+    @property
+    def being_made(self) -> bool:
+        """Whether `import --into` was interrupted while it made its plan here: run again, it continues."""
+        return self.state is State.PREPARING and (self.record.staged or self.making_mark.is_file())
+
+    @property
     def batches_done(self) -> int:
         return max(0, self.record.batches_done)  # an undo counts down to -1
 

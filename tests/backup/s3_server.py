@@ -38,16 +38,6 @@ def gateway() -> Path | None:
     return found if found.exists() else None
 
 
-def needs_gateway() -> None:
-    """Skip a test that moto cannot pass.
-
-    moto completes an upload without the ETags of its parts, and the size of an object is among the last fields of its
-    answers, so that the client takes half an answer for a whole one.
-    """
-    if gateway() is None:
-        pytest.skip("versitygw is not installed, and moto accepts more: RMQSTORE_BUILD_S3=1 builds it with Go")
-
-
 def command(port: int, folder: Path) -> list[str]:
     """Return the command line of a server; skips the test without one."""
     if gateway() is None and os.environ.get("RMQSTORE_BUILD_S3") and shutil.which("go"):

@@ -36,7 +36,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[CuttingServer]:
             "AWS_EC2_METADATA_DISABLED": "true",
         }.items():
             monkeypatch.setenv(name, value)
-        for name, count in (("_TRIES", 1), ("_REPEATS", 2), ("_PAUSE", 0)):
+        for name, count in (("_TRIES", 1), ("_REPEATS", 2), ("_CUTS", 2), ("_PAUSE", 0)):
             monkeypatch.setattr(s3, name, count)
         yield found
 

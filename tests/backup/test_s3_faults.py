@@ -16,7 +16,7 @@ from rmqstore.backup import s3
 from rmqstore.errors import NoSpace
 from tests.backup.faulty_proxy import Fault, FaultyProxy, Rule
 from tests.backup.growing import GrowingStore, messages_in
-from tests.backup.s3_server import BUCKET, SECRET, needs_gateway, s3_server
+from tests.backup.s3_server import BUCKET, SECRET, s3_server
 from tests.command import run, run_json
 
 fs = pytest.importorskip("pyarrow.fs")
@@ -43,7 +43,7 @@ def repository(proxy: FaultyProxy, request: pytest.FixtureRequest) -> Iterator[s
 
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up soon."""
-    for name, value in (("_TRIES", 2), ("_REPEATS", 2), ("_PAUSE", 0.01)):
+    for name, value in (("_TRIES", 2), ("_REPEATS", 2), ("_CUTS", 2), ("_PAUSE", 0.01)):
         monkeypatch.setattr(s3, name, value)
 
 
@@ -119,16 +119,18 @@ def test_a_server_that_is_gone(
 
 
 def test_an_upload_that_the_client_takes_for_complete(repository: str, proxy: FaultyProxy, tmp_path: Path) -> None:
-    """The client takes a cut answer to a part for a good one, and the server refuses to complete the object."""
-    needs_gateway()
+    """The client takes a cut answer to a part for a good one; moto completes the object, stricter servers refuse."""
     store = GrowingStore(tmp_path / "store")
     proxy.rule = lambda number, line: Fault.CUT_ANSWER if line.startswith("PUT") and "/log/" in line else None
-    failed = run("backup", str(store.root), repository, "--name", "a")
-    assert (failed.exit_code, len(failed.stderr.strip().splitlines())) == (4, 1), failed.output
+    first = run("backup", str(store.root), repository, "--name", "a")
     proxy.rule = lambda number, line: None
-    assert run("snapshots", f"{repository}::a").exit_code == 3
-    assert run("backup", str(store.root), repository, "--name", "a").exit_code == 0
+    if first.exit_code:
+        assert (first.exit_code, len(first.stderr.strip().splitlines())) == (4, 1), first.output
+        assert run("snapshots", f"{repository}::a").exit_code == 3
+        assert run("backup", str(store.root), repository, "--name", "a").exit_code == 0
     assert run("snapshots", repository, "--check").exit_code == 0
+    run_json("restore", f"{repository}::a", str(tmp_path / "copy"), exit_code=0)
+    assert messages_in(tmp_path / "copy") == store.offsets_before(store.end)
 
 
 @pytest.mark.parametrize("fault", [Fault.FULL, Fault.OVER_QUOTA])

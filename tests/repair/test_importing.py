@@ -248,3 +248,21 @@ def _killed(work: Callable[[], object]) -> bool:
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed otherwise"
     return os.WIFSIGNALED(status)
+
+
+def test_journals_names_an_unfinished_import_and_prune_leaves_it(plain: Case, tmp_path: Path) -> None:
+    store = plain.copy(tmp_path / "store")
+    with pytest.raises(HalfApplied), Fault(len(plain.calls) * 2 // 3, "EIO"):
+        append(store, plain.file)
+    [left] = journal.list_journals(store)
+    assert left.being_made
+    shown = command.run("journals", str(store))
+    assert "an unfinished import: run it again, or undo it" in shown.output
+    document: Any = command.run_json("journals", str(store), exit_code=0)
+    assert document["journals"][0]["command"] == "import"
+    assert command.run("journals", str(store), "--prune", "--apply").exit_code == 0
+    assert [one.path for one in journal.list_journals(store)] == [left.path]
+    assert command.run("journals", str(store), "--prune", "--older-than", "1d").exit_code == 0
+    assert command.run("journals", str(store), "--prune", "--older-than", "0s", "--apply").exit_code == 0
+    assert journal.list_journals(store) == []
+    assert look(store, folder_times=False) == plain.before

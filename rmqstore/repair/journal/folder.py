@@ -206,11 +206,6 @@ class JournalFolder(Journal):
         """The folder in which a command makes its plan."""
         return self.path / MAKING
 
-    @property
-    def making_mark(self) -> Path:
-        """The file in `making` with what identifies the command; without it, nothing there is worth keeping."""
-        return self.making / "mark.json"
-
     def mark_making(self, data: bytes) -> None:
         """Write the mark, atomically and durably."""
         new = self.making_mark.with_suffix(".new")

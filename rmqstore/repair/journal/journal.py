@@ -148,14 +148,10 @@ def find_made(store: Path, disk: Disk, named: Collection[Path] = ()) -> JournalF
     Errors: Refused for one that somebody else can have forged.
     """
     for folder in reversed(list_folders(real_path(store), disk, named)):
-        if folder.state not in NOTHING_TO_UNDO or _is_being_made(folder):
+        if folder.state not in NOTHING_TO_UNDO or folder.being_made:
             folder.refuse_untrusted()
             return folder
     return None
-
-
-def _is_being_made(folder: JournalFolder) -> bool:
-    return folder.state is State.PREPARING and (folder.record.staged or folder.making_mark.is_file())
 
 
 def apply_made(
@@ -210,7 +206,7 @@ def apply_made(
     except BaseException as error:
         if folder.state is State.PREPARING:
             goes_on = isinstance(error, OSError | NoSpace | NotReadable | CouldNotCheck | KeyboardInterrupt)
-            if goes_on and _is_being_made(folder):
+            if goes_on and folder.being_made:
                 raise _unmade(folder, error) from error
             with contextlib.suppress(OSError, RmqStoreError):
                 folder.discard()
@@ -260,7 +256,7 @@ def resume(
             Text("{path} was undone, completely or in part", path=folder.path),
             Text("run `rmqstore undo {path}`, then repair again", path=shlex.quote(str(folder.path))),
         )
-    if _is_being_made(folder):
+    if folder.being_made:
         raise Refused(
             Text("{path} is an import that has not changed the store yet", path=folder.path),
             Text(
