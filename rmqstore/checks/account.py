@@ -59,8 +59,6 @@ def of_records(part: QueuePart) -> Ranges:
 
 def in_log(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
     """Return the queue offsets of all messages of the log, without fillers."""
-    from rmqstore.checks.filler_notes import filler_offsets
-
     out = {name: of_records(part) for name, part in logs.queues.items()}
     for topic, queue_id, number in logs.misfiled.units:  # the unit is right, and the header of the record is wrong
         name = topic, queue_id
@@ -71,13 +69,22 @@ def in_log(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
             batches.setdefault(name, []).extend((row.base, row.base + row.count) for row in rows)
     for name, spans in batches.items():
         out[name] = out.get(name, Ranges()) | Ranges.of(spans)
-    fillers: dict[QueueName, list[int]] = {}
+    for name, numbers in _fillers(store, logs).items():
+        out[name] = out.get(name, Ranges()) - Ranges.points(numbers)
+    return out
+
+
+def _fillers(store: Store, logs: Logs) -> dict[QueueName, list[int]]:
+    """Return the queue offsets of the fillers that earlier repairs wrote, by queue."""
+    if not any(result.fillers for result in logs.results) and not store.files.has_entry(store.journal_directory):
+        return {}
+    from rmqstore.checks.filler_notes import filler_offsets
+
+    out: dict[QueueName, list[int]] = {}
     for at in filler_offsets(store, logs):
         message = logs.record(at, MAX_RECORD)
         if message is not None:
-            fillers.setdefault((message.topic_text, message.queue_id), []).append(message.queue_offset)
-    for name, numbers in fillers.items():
-        out[name] = out.get(name, Ranges()) - Ranges.points(numbers)
+            out.setdefault((message.topic_text, message.queue_id), []).append(message.queue_offset)
     return out
 
 

@@ -28,7 +28,6 @@ from rmqstore.checks.beside.config import (
 )
 from rmqstore.checks.beside.controller import check_epochs
 from rmqstore.checks.beside.directory import check_directory
-from rmqstore.checks.beside.dledger import entries_after
 from rmqstore.checks.beside.read_rights import check_read_rights
 from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
 from rmqstore.checks.index.tally import IndexTally
@@ -312,7 +311,11 @@ class Examination:
         if verified.logs.grows or not results:
             return Witnesses()
         outside = outside_records(results)
-        offsets = {pos + results[-1].body_offset for pos, _ in entries_after(self.store, results[-1])}
+        offsets: set[int] = set()
+        if verified.dledger is not None:
+            from rmqstore.checks.beside.dledger import entries_after
+
+            offsets = {pos + results[-1].body_offset for pos, _ in entries_after(self.store, results[-1])}
         indexed = verified.index.offsets_within(outside) if verified.index is not None else np.zeros(0, np.int64)
         known = np.union1d(indexed, np.array(sorted(offsets), dtype=np.int64))
         return Witnesses(outside, offsets=known, named=np.zeros(len(known), dtype=np.bool_))

@@ -146,8 +146,8 @@ def test_unknown_key_of_broker_conf_is_warned_about(tmp_path: Path) -> None:
     result = run("info", str(unpack(STORE)), "-c", str(conf))
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
-        f"warning: {conf}: unknown key mappedFileSizeCommitlog, ignored; did you mean mappedFileSizeCommitLog?",
-        f"warning: {conf}: unknown key noSuchThing, ignored",
+        f"warning: {conf}, line 1: mappedFileSizeCommitlog is unknown; write mappedFileSizeCommitLog=65536",
+        f"warning: {conf}, line 3: noSuchThing is unknown",
     ]
     assert run("info", str(unpack(STORE)), "-c", str(conf), "-q").stderr == ""
 
@@ -162,8 +162,9 @@ def test_old_spelling_is_honoured_for_the_versions_that_read_it(tmp_path: Path) 
     conf = tmp_path / "broker.conf"
     conf.write_text("mapedFileSizeCommitLog=65536\n")
     words = ("verify", str(unpack("4.9.7-clean")), "-c", str(conf))
-    assert "did you mean mappedFileSizeCommitLog?" in run(*words, "--broker", "4.9.7").stderr
-    assert run(*words, "--broker", "4.5.1").stderr == ""
+    ignored = "mappedFileSizeCommitLog=65536"
+    assert ignored in " ".join(run(*words, "--broker", "4.9.7").stdout.split())
+    assert ignored not in run(*words, "--broker", "4.5.1").stdout
 
 
 # --- undo -----------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_a_table_of_dump_reads_the_journals_once(
         read.append(store)
         return repairs(store)
 
-    monkeypatch.setattr("rmqstore.checks.filler_notes.repairs", counted)
+    monkeypatch.setattr("rmqstore.messages.repaired.repairs", counted)
     assert " repair" in run("dump", str(lost_two[0]), "--format", "table").stdout.splitlines()[0]
     assert len(read) == 1
 

@@ -12,7 +12,7 @@ from rmqstore.formats.text import columns
 from tests.cli.test_report_page import broken
 from tests.command import run
 from tests.damage import cut
-from tests.stores import copy_store, unpack
+from tests.stores import copy_store, unpack, write_broker_conf
 from tests.terminal import printed_in_a_terminal
 from tests.test_operator_tasks import in_a_terminal
 
@@ -65,8 +65,8 @@ def test_what_never_arrived_may_be_a_record_of_an_earlier_log() -> None:
 
 
 def test_a_wrong_file_size_in_broker_conf_is_one_problem(tmp_path: Path) -> None:
-    store, conf = copy_store(STORE, tmp_path), tmp_path / "broker.conf"
-    conf.write_text("mappedFileSizeCommitLog=131072\n")
+    store = copy_store(STORE, tmp_path)
+    conf = write_broker_conf(STORE, store, mappedFileSizeCommitLog="131072").rename(tmp_path / "broker.conf")
     result = run("verify", str(store), "-c", str(conf))
     assert result.exit_code == 1
     lines = result.stdout.splitlines()
@@ -83,7 +83,7 @@ def test_a_wrong_file_size_in_broker_conf_is_one_problem(tmp_path: Path) -> None
         )
         > 1
     )
-    conf.write_text("mappedFileSizeCommitLog=65536\n")  # what it asks for
+    conf.write_text(conf.read_text().replace("=131072", "=65536"))  # what it asks for
     command = lines[-1].split()
     assert command[:2] == ["rmqstore", "verify"]
     assert run(*command[1:]).exit_code == 0

@@ -14,7 +14,7 @@ from rmqstore.checks.problems.report import Finding, next_command
 from tests.cases.case import make, read_case
 from tests.command import run, run_json
 from tests.damage import close_to_owner, cut, flip
-from tests.stores import copy_store, unpack
+from tests.stores import copy_store, unpack, write_broker_conf
 
 
 def commands(text: str, after: str) -> list[list[str]]:
@@ -35,8 +35,8 @@ def test_the_next_command_keeps_the_broker_conf(store: Path, tmp_path: Path) -> 
     log = tmp_path / "the log"
     shutil.move(store / "commitlog", log)
     flip(log / "00000000000000327680", 4000)
-    config = tmp_path / "broker 1.conf"
-    config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={log}\nbrokerRole=SLAVE\nbrokerId=1\n")
+    own = write_broker_conf("5.4.0-clean", store, storePathCommitLog=str(log), brokerRole="SLAVE", brokerId="1")
+    config = own.rename(tmp_path / "broker 1.conf")
     text = run("verify", str(store), "-c", str(config)).stdout
     assert "CL-BODY-CRC" in text
     (following,) = commands(text, "Next: ")

@@ -16,7 +16,6 @@ from itertools import chain
 import numpy as np
 
 from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
-from rmqstore.checks.beside.dledger import entries_after
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
 from rmqstore.documents.plan import Loss
@@ -517,6 +516,10 @@ def _one_life(units: Table) -> tuple[Table, int]:
 
 def _entries_after(evidence: Evidence, log: LogResult) -> set[int]:
     """Return the messages of the consecutive entries that DLedger's index has after the end of the data."""
+    if not log.body_offset:
+        return set()
+    from rmqstore.checks.beside.dledger import entries_after
+
     return {pos + log.body_offset for pos, _ in entries_after(evidence.store, log)}
 
 
