@@ -141,9 +141,9 @@ def test_verify_text_ends_with_the_open_journal(tmp_path: Path) -> None:
     store = copy_store("5.4.0-clean", tmp_path, rename="s")
     record = next(r for r in read_folder(store / "commitlog") if len(r.body) > 100)
     flip(store / "commitlog" / f"{0:020d}", record.position + 100)
-    journal = store / ".rmqstore" / "20260101T000000.000000Z"
-    journal.mkdir(parents=True)
-    (journal / "state").write_text('{"state": "applying"}', "utf-8")
+    journal = Path(str(run_json("recover", str(store), "--apply", exit_code=0)["journal"]))
+    state = journal / "state"
+    state.write_text(state.read_text("utf-8").replace('"done"', '"applying"'), "utf-8")
     text = run("verify", str(store)).stdout
     last = text[text.index("Next: ") :]
     assert last.startswith(f"Next: rmqstore resume {journal}\n")

@@ -75,6 +75,12 @@ def test_a_signal_that_the_caller_ignores_stays_ignored(store: Path) -> None:
 
 
 @pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of a real broker."""
+    return copy_store("5.4.0-clean", tmp_path)
+
+
+@pytest.fixture
 def words(request: pytest.FixtureRequest, store: Path, tmp_path: Path) -> list[str]:
     """A command with an output in OUT, which exists and is empty."""
     command = request.param
