@@ -25,7 +25,7 @@ from tests.cli.test_old_records import old, put
 from tests.command import command_names, run
 from tests.damage import flip, zero
 from tests.repair.trees import CountingDisk, failing_at
-from tests.stores import copy_store
+from tests.stores import copy_store, write_broker_conf
 from tests.test_docs import parsed
 
 _NAME = "it's here"
@@ -134,7 +134,8 @@ def nothing_is_committed(folder: Path) -> Path:
 def with_double_write(folder: Path) -> Path:
     """A store that 5.5 does not start with this broker.conf."""
     store = sound(folder)
-    (folder / "broker.conf").write_text(f"storePathRootDir={store}\nrocksdbCQDoubleWriteEnable=true\n")
+    conf = write_broker_conf("5.4.0-clean", store, rocksdbCQDoubleWriteEnable="true")
+    conf.rename(folder / "broker.conf")
     return store
 
 
@@ -457,8 +458,5 @@ def _advice(change: Callable[[CountingDisk], object]) -> str:
 def test_every_text_with_a_command_for_a_path_has_a_situation() -> None:
     """A command with a value can be pasted; others name what the reader fills in."""
     pasted = {text for text, command in _recommended() if re.search(r"\{\w+\}", command)}
-    of_a_stop = {
-        "run `rmqstore undo {path}` to restore the store, or `rmqstore resume {path}` to finish",
-        "run `rmqstore undo {path}` again: it continues where it stopped",
-    }
-    assert pasted - {situation.text for situation in SITUATIONS.values()} == of_a_stop
+    of_an_import = {"finish it with its own command line, or run `rmqstore undo {path}`"}
+    assert pasted - {situation.text for situation in SITUATIONS.values()} == of_an_import

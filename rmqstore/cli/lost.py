@@ -585,7 +585,7 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
         count, at_least = many(len(damaged) + unlisted, "message"), Text("at least ") if losses.at_least else ""
         words = Text("Lost to damage: {at_least}{count}{saved}")
         if losses.expired:
-            words = Text("Deleted for ever by `rmqstore expire --delete`: {at_least}{count}{saved}")
+            words = Text("Deleted for ever by `rmqstore expire STORE --delete`: {at_least}{count}{saved}")
         yield words.format(at_least=at_least, count=count, saved=saved)
     if mended:
         by = Text("mended by the repair") if losses.when == "repair" else Text("`rmqstore recover` mends them")

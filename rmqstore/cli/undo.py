@@ -41,8 +41,9 @@ def undo(
     instead. Undo is refused (exit code 5) if anything that the repair changed has changed again, as by a broker: it
     would destroy those changes. It also works after a crash in the middle of a repair.
 
-    What `rmqstore expire --delete` has deleted is gone for ever: undo names the files, and is refused. If that deletion
-    was interrupted, undo ends it, so that the rest of the files stays; exit code 1 then, if some of them are gone.
+    What `rmqstore expire STORE --delete` has deleted is gone for ever: undo names the files, and is refused. If that
+    deletion was interrupted, undo ends it, so that the rest of the files stays; exit code 1 then, if some of them are
+    gone.
 
     A journal that somebody else may have written is refused. If the repair changed directories outside of STORE, name
     them again, with -c or --root: what the journal says about them is not believed.

@@ -89,7 +89,7 @@ def test_every_command_knows_the_journal(store: Path, tmp_path: Path) -> None:
     assert "this cannot be undone" in run("journals", str(store)).stdout
     assert "to undo" not in run("journals", str(store)).stdout
     lost = run("lost", str(store), "--journal", path, "--format", "table")
-    assert "Deleted for ever by `rmqstore expire --delete`" in lost.stdout
+    assert "Deleted for ever by `rmqstore expire STORE --delete`" in lost.stdout
     queues = planned["facts"]["expire"]["queues"]
     assert {name: row["messages"] for name, row in queues.items()} == planned["loss"]["queues"]
     page = tmp_path / "page.html"
@@ -110,7 +110,7 @@ def test_a_saved_plan_deletes_only_with_delete_and_only_what_would_go_now(store:
     for command in ("expire", "recover"):
         refused = run(command, str(store), *apply)
         assert (refused.exit_code, names(store)) == (2, before)
-        assert "which only `rmqstore expire --delete` does" in refused.stderr
+        assert "which only `rmqstore expire STORE --delete` does" in refused.stderr
     one_more = json.loads(plan.read_text())
     os.utime(store / "commitlog/00000000000000131072", (0, time.time()))  # it is young again
     refused = run("expire", str(store), "--delete", *apply)

@@ -97,7 +97,7 @@ def read_plan(path: Path, store: Store, roots: Collection[Path] | None = None, *
     plan = plan_from_json(text, store=store.root, roots=roots)
     if plan.deletes and not may_delete:
         raise UsageError(
-            Text("{path} deletes files for ever, which only `rmqstore expire --delete` does", path=path),
+            Text("{path} deletes files for ever, which only `rmqstore expire STORE --delete` does", path=path),
             Text("add --delete to the `rmqstore expire` that made it"),
         )
     return plan
