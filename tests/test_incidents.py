@@ -16,7 +16,7 @@ import pytest
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
 from tests.damage import flip
-from tests.stores import ROOT, copy_store, unpack
+from tests.stores import ROOT, copy_store, unpack, write_broker_conf
 from tests.test_docs import command_lines
 
 PAGE = (ROOT / "docs" / "incidents.md").read_text("utf-8")
@@ -33,8 +33,7 @@ class Scene:
         self.blocks = iter(SECTIONS[title])
         self.folder = folder
         self.store = copy_store(source, folder, rename="store")
-        self.conf = folder / "broker.conf"
-        self.conf.write_text("fileReservedTime=72\n")
+        self.conf = write_broker_conf(source, self.store, fileReservedTime="72").rename(folder / "broker.conf")
         self.names = {"broker.conf": str(self.conf), "/data/store": str(self.store)}
 
     def play(self, *exit_codes: int) -> list[str]:
@@ -110,8 +109,8 @@ def test_config_is_lost(scene: Make) -> None:
     backup = shutil.copytree(unpack("5.4.0-clean"), now.folder / "backup")
     now.names["/backup/store"] = str(backup)
     shutil.rmtree(now.store / "config")
-    plan, *_ = now.play(1, 1, 0, 0)
-    assert "topics.json" in plan
+    plan, *_, after = now.play(1, 1, 0, 1)
+    assert "topics.json" in plan and "it does not know 3 topics" in after
     groups = ("--group", "CG_dlq_11")
     before = run_json("offsets", str(backup), *groups, exit_code=0)["offsets"]
     assert before and run_json("offsets", str(now.store), *groups, exit_code=0)["offsets"] == before
@@ -119,12 +118,13 @@ def test_config_is_lost(scene: Make) -> None:
 
 def test_broker_conf_has_another_size(scene: Make) -> None:
     now = scene("broker.conf has another file size than the store")
-    now.conf.write_text("mappedFileSizeCommitLog=131072\n")
+    right = now.conf.read_text()
+    now.conf.write_text(right.replace("mappedFileSizeCommitLog=65536", "mappedFileSizeCommitLog=131072"))
     (said,) = now.play(1)
     assert " ".join(said.split()).startswith(
         "broker.conf does not fit the files of this store: set mappedFileSizeCommitLog=65536"
     )
-    now.conf.write_text("mappedFileSizeCommitLog=65536\n")
+    now.conf.write_text(right)
     assert run("verify", str(now.store), "-c", str(now.conf)).exit_code == 0
 
 

@@ -38,7 +38,7 @@ def register_source(spark: Any, source: Any) -> None:
     """Register one source, unless Spark has found it in an installed module `pyspark_*` by itself.
 
     Spark 4.0 refuses to register such a source again; later versions replace it.
-    Source: DataSourceManager#registerDataSource (Spark 4.0)
+    Source: DataSourceManager.registerDataSource of Spark 4.0
     """
     from pyspark.errors import AnalysisException
 

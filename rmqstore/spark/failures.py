@@ -101,7 +101,7 @@ def unknown_settings(spark: Any, keys: list[str]) -> list[str]:
     return [key for key in keys if not key.startswith(_OPEN_PREFIXES) and not (known is None or known(key))]
 
 
-# Source: SparkConf#isExecutorStartupConf and docs/configuration.md (Spark 4.0); what other modules define
+# Source: SparkConf.isExecutorStartupConf and docs/configuration.md of Spark 4.0; what other modules define
 _OPEN_PREFIXES = (
     *("spark.hadoop.", "spark.executorEnv.", "spark.yarn.", "spark.kubernetes.", "spark.metrics.conf."),
     *("spark.sql.catalog.", "spark.hive.", "spark.ui.", "spark.rpc.", "spark.ssl.", "spark.network."),

@@ -204,7 +204,7 @@ def test_a_directory_with_an_index_file_name_stops_a_start(store: Path) -> None:
 def test_a_journal_is_open_while_it_is_half_way(store: Path, state: str, open_: bool) -> None:
     journal = store / ".rmqstore" / "20260101-000000"
     journal.mkdir(parents=True)
-    (journal / "state").write_text(json.dumps({"schema": "rmqstore.journal/1", "state": state}))
+    (journal / "state").write_text(json.dumps({"schema": "rmqstore.journal/1", "state": state, "store": str(store)}))
     findings, _ = check(store)
     assert located(findings) == ([("DIR-OPEN-JOURNAL", "store", journal.name, 0)] if open_ else [])
 
@@ -212,7 +212,7 @@ def test_a_journal_is_open_while_it_is_half_way(store: Path, state: str, open_: 
 def test_a_journal_elsewhere_is_found_through_its_pointer(store: Path) -> None:
     journal = store.parent / "journals" / "one"
     journal.mkdir(parents=True)
-    (journal / "state").write_text('{"state": "applying"}')
+    (journal / "state").write_text(json.dumps({"state": "applying", "store": str(store)}))
     pointer = store / ".rmqstore" / "one"
     pointer.mkdir(parents=True)
     (pointer / "journal").write_text(str(journal))
