@@ -196,6 +196,9 @@ class Overlay(Files):
 
     # --- Files ----------------------------------------------------------------------------------------------------
 
+    def real_path(self, path: Path) -> Path:
+        return self._files.real_path(path)
+
     def list(self, directory: Path) -> list[DirEntry]:
         place, replaced = self._find(directory)
         found: list[DirEntry] = []

@@ -17,7 +17,7 @@ from rmqstore.repair.journal.journal import apply, find_unfinished
 from tests.command import run, run_json
 from tests.repair.migration_stores import FILE_SIZE, end_of, make, pad, zero_file_after_end
 from tests.repair.trees import killed_at
-from tests.stores import copy_store, unpack
+from tests.stores import copy_store, unpack, write_broker_conf
 from tests.untouched import assert_untouched, tree
 
 DIVIDED = 524288  # the end of the eight files of 5.4.0-before-dledger
@@ -367,8 +367,7 @@ def test_data_path_outside_of_the_store_is_used(tmp_path: Path) -> None:
     store = make("5.4.0", "partly-filled", tmp_path)
     outside = tmp_path / "disk2" / "dledger"
     outside.parent.mkdir()
-    config = tmp_path / "broker.conf"
-    config.write_text(f"storePathDLedgerCommitLog={outside}\nmappedFileSizeCommitLog={FILE_SIZE}\n")
+    config = write_broker_conf("5.4.0-clean", store, storePathDLedgerCommitLog=str(outside))
     document = _plan(store, "-c", str(config), "--apply", exit_code=0)
     assert document["first_dledger_file"] == f"{outside}/{DIVIDED:020d}"
     assert (outside / f"{DIVIDED:020d}").read_bytes() == bytes(FILE_SIZE)

@@ -213,7 +213,8 @@ def forget_the_end(diverged: Diverged) -> None:
     lose_the_end(diverged, 0)
     for name in ("index", "consumequeue"):
         shutil.rmtree(diverged.store / name)
-    (diverged.store / "epochFileCheckpoint").unlink(missing_ok=True)
+    for name in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
+        (diverged.store / name).unlink(missing_ok=True)
 
 
 @pytest.mark.parametrize("nodes", [classic, controller], indirect=True)
