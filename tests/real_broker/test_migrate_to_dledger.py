@@ -46,7 +46,7 @@ def test_migrated_store_equals_the_brokers_own_first_start(
     theirs = make(version, situation, tmp_path, rename="theirs")
     ours = make(version, situation, tmp_path, rename="ours")
     config = tmp_path / "broker.conf"
-    config.write_text("mappedFileSizeCommitLog=65536\n", "utf-8")
+    config.write_text("mappedFileSizeCommitLog=65536\nmappedFileSizeConsumeQueue=2000\n", "utf-8")
     answer = oracle(version).load(theirs, _settings(version))
     assert (answer.load, answer.crash) == (True, None)
     _migrate(ours, "-c", str(config))

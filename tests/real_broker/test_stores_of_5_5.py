@@ -120,7 +120,7 @@ ROWS = {
     ),
     "selective double write that prefers RocksDB": Row(
         "5.5.1-lite",
-        (Said("verify {store}", ("RocketMQ 5.5.1 would not start (exit 253)", "combineCQPreferCQType=default"), 4),),
+        (Said("verify {store}", ("RocketMQ 5.5.1 would not start (exit 253)", "combineCQPreferCQType=default"), 1),),
         settings={"combineCQPreferCQType": "defaultRocksDB"},
         real=Real(None),
     ),

@@ -129,7 +129,7 @@ def test_damage_in_a_log_file_that_is_a_link_stays_and_the_rest_is_repaired(tmp_
     assert plan["facts"]["stays"]["CL-BODY-CRC"]["count"] == 1  # type: ignore[index]
     assert first.is_symlink() and target.read_bytes() == before
     left = json.loads(run("verify", str(store), "--json").stdout)["findings"]
-    assert [(row["code"], row["file"]) for row in left] == [("CL-BODY-CRC", first.name)]
+    assert [(row["code"], row["file"]) for row in left] == [("CL-BODY-CRC", first.name), ("DIR-LINK", first.name)]
     first.unlink()
     shutil.copy2(target, first)
     assert run_json("recover", str(store), "--apply", exit_code=0)["cures"] == ["CL-BODY-CRC"]
