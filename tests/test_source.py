@@ -58,7 +58,6 @@ READERS = {
     "repair/replica/": "the path or broker.conf of a replica that --replica names",
     "spark/": "outputs of jobs, and Spark's own files",
     "views/fingerprint.py": "a file that compare --fingerprint-out has written",
-    "views/lost.py": "journals of repairs",
     "views/reports.py": "journals of repairs",
     "views/stores.py": "globs and lists of stores that the user names",
     **dict.fromkeys(("json_reference.py", "manual.py"), "files of this package"),
