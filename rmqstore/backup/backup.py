@@ -176,9 +176,8 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class BackupOptions:
-    """How to make a snapshot: bytes per second to read (0: no limit), what to keep, whether to compare everything."""
+    """How to make a snapshot: what to keep, whether to compare everything."""
 
-    max_rate: int = 0
     keep: KeepRule = KeepRule()  # noqa: RUF009  # immutable
     full: bool = False
     progress: Progress | None = None
@@ -269,7 +268,6 @@ class _BackupRun:
                 live=live,
                 followed=queue is not logs[-1][0],
                 full=self.options.full,
-                max_rate=self.options.max_rate,
                 progress=self.options.progress,
                 saved=lambda log: self.folder.save_unfinished(replace(blank, logs=(*self.done, log))),
             )

@@ -31,7 +31,6 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import Store
-from rmqstore.scan import pace
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.split import Split
 from rmqstore.scan.tiling import Kind, Run, Tiling
@@ -44,9 +43,8 @@ _WAITING = 4  # blocks that are not hashed and written yet
 class PieceWriter:
     """Writes the bytes of a file from a position on. Leaving the block without `finish` leaves no object."""
 
-    def __init__(self, folder: StoreFolder, key: str, start: int, max_rate: int = 0) -> None:
+    def __init__(self, folder: StoreFolder, key: str, start: int) -> None:
         self.key = key
-        self._max_rate = max_rate
         self.start = self.mark = start
         self._writer = folder.storage.writer(folder.key(key))
         self.unread = 0
@@ -83,8 +81,6 @@ class PieceWriter:
             self.unread += unread
             if not data:
                 return
-            if self._max_rate:
-                pace.wait(len(data), self._max_rate)
             self._put(data)
 
     def _put(self, data: bytes) -> None:
@@ -183,7 +179,7 @@ Progress = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class CopyOptions:
-    """How to copy: bytes per second to read (0: no limit), and whether a broker writes to the store.
+    """How to copy. `live`: a broker writes to the store.
 
     `snapshot`, `since`: names of the new snapshot and of the one before. `followed`: DLedger continues after this log,
     which is complete. `full`: read every file again, and compare it with the repository. `saved` gets the files that
@@ -195,7 +191,6 @@ class CopyOptions:
     live: bool = False
     followed: bool = False
     full: bool = False
-    max_rate: int = 0
     progress: Progress | None = None
     saved: Callable[[LogCopy], None] | None = None
 
@@ -351,7 +346,7 @@ class LogCopier:
         passing = PassOptions(
             self.store.path,
             tuple(sorted(self.store.config.given.items())),
-            ScanOptions(drop_cache=options.live and not at_end, max_rate=options.max_rate),
+            ScanOptions(drop_cache=options.live and not at_end),
             crosscheck=False,
             files=self.store.files,
             live=options.live,
@@ -383,7 +378,7 @@ class LogCopier:
         file = split.file
         start = split.start
         key = self._key(file, start)
-        with file.open() as opened, PieceWriter(self.folder, key, start, self.options.max_rate) as writer:
+        with file.open() as opened, PieceWriter(self.folder, key, start) as writer:
             part = function(replace(split, file=replace(file, files=CopiedFiles(file.files, writer))))
             if not part.vanished:
                 self._add(file, writer.finish(opened, min(file.length, file.file_size)))
@@ -400,7 +395,7 @@ class LogCopier:
         if stop <= start and file.start in self.files:
             return
         key = self._key(file, start)
-        with file.open() as opened, PieceWriter(self.folder, key, start, self.options.max_rate) as writer:
+        with file.open() as opened, PieceWriter(self.folder, key, start) as writer:
             self._add(file, writer.finish(opened, min(stop, file.length)))
             self.copied.unread += writer.unread
 

@@ -435,14 +435,13 @@ _NAME = "seed"
 
 @dataclass(frozen=True, slots=True)
 class SeedOptions:
-    """What the new replica will be, and how it is made: bytes per second to read (0: no limit), processes.
+    """What the new replica will be, and how it is made.
 
     `self_id`: dLegerSelfId of the new member of a DLedger group.
     """
 
     role: str
     self_id: str = ""
-    max_rate: int = 0
     broker: str = ""
     jobs: int | None = None
     rights: GivenRights = _AS_SOURCE
@@ -476,7 +475,7 @@ def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
     remove_tree(home)
     try:
         folder = Repository.open_or_create(LocalStorage(home)).of(_NAME)
-        made = back_up(store, folder, BackupOptions(options.max_rate, progress=options.progress))
+        made = back_up(store, folder, BackupOptions(progress=options.progress))
         return restore(folder, made.manifest, target, how)
     finally:
         remove_tree(home)

@@ -18,6 +18,7 @@ from pathlib import Path
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_key
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck
+from rmqstore.files import pace
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.repair.journal.disk import ScratchFolder
@@ -65,7 +66,7 @@ class StoredFile(OpenFile):
                 Text("{address}/{key} is missing or too short", address=self._folder.storage.address, key=key),
                 Text("`rmqstore snapshots --check` shows which snapshots need it"),
             )
-        return count
+        return pace.took(count)
 
     def next_data(self, at: int, stop: int) -> tuple[int, int]:
         data = min(self._starts[-1], stop)

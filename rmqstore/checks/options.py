@@ -16,7 +16,7 @@ class VerifyOptions:
     """How to verify.
 
     `jobs`: number of processes (None: all cores). `quick`: do not check body CRCs. `only`: report only these codes.
-    `broker`: version for the forecast; `settings`: override broker.conf in the forecast. `max_rate`: bytes per second.
+    `broker`: version for the forecast; `settings`: override broker.conf in the forecast.
     `sink` gets every finding as soon as it is made, `progress` the number of bytes read. `keep`: number of findings to
     list; all are counted. `split_size`: bytes of the log for one task.
     `topics`, `queues`: report only findings about these. `since`, `until` (ms of store time): read only files that may
@@ -31,7 +31,6 @@ class VerifyOptions:
     quick: bool = False
     only: tuple[str, ...] = ()
     broker: str = ""
-    max_rate: int = 0
     split_size: int | None = None
     keep: int = 10_000
     sink: Callable[[Finding], None] | None = None

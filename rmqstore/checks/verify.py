@@ -212,7 +212,7 @@ class Examination:
         passing = PassOptions(
             store.path,
             tuple(sorted(store.config.given.items())),
-            ScanOptions(crc=not options.quick, drop_cache=report.live, max_rate=options.max_rate),
+            ScanOptions(crc=not options.quick, drop_cache=report.live),
             crosscheck=self.crosscheck,
             files=store.files,
             live=report.live,

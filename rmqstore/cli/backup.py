@@ -16,8 +16,9 @@ from rmqstore.checks.problems import codes
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DURATION, SIZE, bytes_text, many, time_text
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
-from rmqstore.cli.shared.options import command, gathered
+from rmqstore.cli.shared.options import RATE, command, gathered
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, UsageError, about
+from rmqstore.files import pace
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
@@ -61,9 +62,9 @@ class How:
     """How a snapshot is made."""
 
     name: str | None
-    max_rate: int | None
     full: bool
     metrics: Path | None
+    max_rate: int = 0
 
 
 @command(
@@ -83,9 +84,7 @@ class How:
 @click.option("--every", type=DURATION, metavar="TIME", help="Add a snapshot every TIME, such as 60s, until stopped.")
 @kept_options
 @click.option("--full", is_flag=True, help="Read the whole log again, and compare it with the repository.")
-@click.option(
-    "--max-rate", type=SIZE, metavar="SIZE", help="Read at most this much of the log per second, such as 50M."
-)
+@click.option("--max-rate", type=SIZE, metavar="SIZE", help=RATE)
 @metrics_option
 @gathered("kept", KeepOptions)
 @gathered("how", How)
@@ -126,10 +125,11 @@ def backup(
         make = f"chmod -R go= {shlex.quote(folder.storage.address)}"
         words = Text("note: other users can read {repository}; to make it private: {command}")
         out.note(words.format(repository=folder.storage.address, command=make))
-    options = BackupOptions(how.max_rate or 0, kept.keeping, how.full)
-    if every is None:
-        return _once(out, opened, folder, options, measured)
-    return _for_ever(out, opened, folder, options, measured, every)
+    options = BackupOptions(kept.keeping, how.full)
+    with pace.at_most(how.max_rate):
+        if every is None:
+            return _once(out, opened, folder, options, measured)
+        return _for_ever(out, opened, folder, options, measured, every)
 
 
 def default_name(store: Store) -> str:

@@ -71,9 +71,7 @@ def compare(
 
         theirs = read_fingerprint(against)
         with out.busy(Text("reading the log")):
-            found = while_files_expire(
-                opened, lambda s: compare_with(s, theirs, jobs=work.jobs, max_rate=work.max_rate)
-            )
+            found = while_files_expire(opened, lambda s: compare_with(s, theirs, jobs=work.jobs))
         out.answer(found.to_json(), _against_lines(found))
         return _exit_code(found.equal, found.store, found.other)
     from rmqstore.files.broker_config import BrokerConfig
@@ -84,7 +82,7 @@ def compare(
     with out.busy(Text("reading both logs")):
         answer = while_files_expire(
             opened,
-            lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=work.jobs, max_rate=work.max_rate)),
+            lambda s: while_files_expire(against_it, lambda o: run(s, o, jobs=work.jobs)),
         )
     out.answer(answer.to_json(), _lines(answer))
     return _exit_code(answer.equal, answer.store, answer.other)
@@ -104,7 +102,7 @@ def _write(out: Output, opened: Store, path: Path, work: WorkOptions) -> int:
 
     target = Output(path=path).keep_out_of(opened.path)
     with out.busy(Text("reading the log")):
-        made = while_files_expire(opened, lambda s: fingerprint(s, jobs=work.jobs, max_rate=work.max_rate))
+        made = while_files_expire(opened, lambda s: fingerprint(s, jobs=work.jobs))
     data = json_bytes(made.to_json()) + b"\n"
     with target.stream() as file:
         file.write(data)

@@ -165,7 +165,7 @@ def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOpti
     for path in paths:
         if is_snapshot_address(path):
             snapshot = open_named(path, BrokerConfig(config.file_sizes()), LOG_ONLY)
-            found += [Replica(name, one, work.jobs, work.max_rate) for name, one in with_earlier_bytes(snapshot)]
+            found += [Replica(name, one, work.jobs) for name, one in with_earlier_bytes(snapshot)]
         else:
-            found.append(open_replica(path, config.file_sizes(), jobs=work.jobs, max_rate=work.max_rate))
+            found.append(open_replica(path, config.file_sizes(), jobs=work.jobs))
     return found

@@ -193,7 +193,7 @@ def seed(out: Output, store: Path, config: BrokerConfig, target: Path, options: 
     check_target(target)
     options.rights.check()
     opened = open_store(store, config)
-    limits: dict[str, Any] = {"max_rate": work.max_rate, "broker": work.broker or "", "jobs": work.jobs}
+    limits: dict[str, Any] = {"broker": work.broker or "", "jobs": work.jobs}
     with out.progress("seed", opened.log_bytes) as progress:
         done = run(opened, target, replace(options, progress=progress.add, removed=out.note_removed, **limits))
     document = {"schema": "rmqstore.seed/1", "store": str(store), "output": str(target), "role": options.role}

@@ -83,7 +83,7 @@ class OutputFiles:
     "--max-duration",
     type=DURATION,
     metavar="TIME",
-    help="Stop after this time, such as 10m or 2h. A later --resume continues.",
+    help="After this time, such as 10m or 2h, stop at the end of a log file. A later --resume continues.",
 )
 @click.option("--resume", is_flag=True, help="Continue where --max-duration stopped.")
 @click.option(

@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from rmqstore.errors import Refused
+from rmqstore.files import pace
 from rmqstore.files.reading import next_data
 from rmqstore.texts import Text
 
@@ -145,9 +146,9 @@ def read_range(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED
             chunk = os.pread(descriptor, min(_CHUNK, length), at)
             if not chunk:
                 return
-            yield chunk
-            at += len(chunk)
+            at += pace.took(len(chunk))
             length -= len(chunk)
+            yield chunk
 
 
 def read_runs(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED) -> Iterator[bytes | int]:
@@ -163,5 +164,5 @@ def read_runs(path: Path, at: int, length: int, entries: EntryReader = AS_NAMED)
                 chunk = os.pread(descriptor, min(_CHUNK, end - at), at)
                 if not chunk:
                     return
+                at += pace.took(len(chunk))
                 yield chunk
-                at += len(chunk)

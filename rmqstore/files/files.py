@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from rmqstore.errors import NotReadable, about
+from rmqstore.files import pace
 from rmqstore.files.disk import real_path
 from rmqstore.files.reading import next_data, open_regular
 from rmqstore.texts import Text
@@ -291,10 +292,12 @@ class LocalFile(OpenFile):
         return os.fstat(self._descriptor).st_size
 
     def read_into(self, buffer: memoryview, at: int) -> int:
-        return os.preadv(self._descriptor, [buffer], at)
+        return pace.took(os.preadv(self._descriptor, [buffer], at))
 
     def read(self, size: int, at: int) -> bytes:
-        return os.pread(self._descriptor, size, at)
+        data = os.pread(self._descriptor, size, at)
+        pace.took(len(data))
+        return data
 
     def next_data(self, at: int, stop: int) -> tuple[int, int]:
         return next_data(self._descriptor, at, stop)

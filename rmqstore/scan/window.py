@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rmqstore.files import pace
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.scan import native, pace
+from rmqstore.scan import native
 
 CHUNK = 2 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
 COMPILED_CHUNK = 4 << 20  # bytes; larger, because the C loops visit each record only once
@@ -17,14 +18,13 @@ class ScanOptions:
     """Options of a scan.
 
     `crc`: check body CRCs; `check_offset`: check PHYSICALOFFSET against the position (off for compaction logs);
-    `drop_cache`: drop scanned pages from the page cache, to spare a running broker's pages; `max_rate`: limit in bytes
-    per second of all processes of the command, 0 for none; `chunk`: bytes to read at a time, 0 for the fastest.
+    `drop_cache`: drop scanned pages from the page cache, to spare a running broker's pages; `chunk`: bytes to read at a
+    time, 0 for the fastest.
     """
 
     crc: bool = True
     check_offset: bool = True
     drop_cache: bool = False
-    max_rate: int = 0
     chunk: int = 0
 
 
@@ -85,12 +85,10 @@ class Window:
                 break
             self.have += n
             self._read += n
-        if self._read > want == len(self.buf) - SLACK and not self.options.max_rate:  # a scan, not a single look-up
+        if self._read > want == len(self.buf) - SLACK and not pace.is_limited():  # a scan, not a single look-up
             self._open.will_read(at + want, min(at + want + len(self.buf) - SLACK, self.end))
         if self.options.drop_cache:
             self._open.drop_cache(at)
-        if self.options.max_rate:
-            pace.wait(self.have - keep, self.options.max_rate)
 
     def grow(self, size: int) -> None:
         """Enlarge the buffer for a record of `size` bytes."""

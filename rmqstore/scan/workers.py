@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from rmqstore.errors import CouldNotCheck
+from rmqstore.files import pace
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.scan import pace
 from rmqstore.scan.kernels import keep_freed_memory
 from rmqstore.scan.split import Split
 from rmqstore.texts import Text
@@ -147,8 +147,8 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin(clock: pace.Clock, begin: Callable[..., None], given: tuple[Any, ...]) -> None:
-    pace.follow(clock)
+def _begin(shared: pace.Pace | None, begin: Callable[..., None], given: tuple[Any, ...]) -> None:
+    pace.follow(shared)
     begin(*given)
 
 
@@ -164,7 +164,7 @@ def worker_pool(jobs: int, begin: Callable[..., None] = begin_worker, *given: An
 
     keep_freed_memory()  # for the forks, and for the checks that follow in this process
     context = multiprocessing.get_context("fork" if can_fork() else "spawn")
-    pool = ProcessPoolExecutor(jobs, context, _begin, (pace.shared_clock(context), begin, given))
+    pool = ProcessPoolExecutor(jobs, context, _begin, (pace.shared(context), begin, given))
     try:
         with _interrupts_held():
             pool.submit(int)  # the first call forks all workers

@@ -31,6 +31,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStrea
 from rmqstore.checks.beside.config import check_config
 from rmqstore.checks.problems.report import Findings
 from rmqstore.errors import UsageError, reason
+from rmqstore.files import pace
 from rmqstore.files.config import batch_topics
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.mapped_file_queue import MappedFile
@@ -186,7 +187,6 @@ def message_options(options: Mapping[str, str], *, entry: bool) -> ReadOptions:
     return ReadOptions(
         message=message,
         selection=replace(selection_of(options), fillers=flag(options, "fillers", False)),
-        max_rate=size_of(options, "maxrate", 0),
         skip_unreadable=skips(options),
         damaged=flag(options, "damaged", True),
     )
@@ -215,8 +215,9 @@ class Reader(DataSourceReader):  # type: ignore[misc]
         raise NotImplementedError
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        # where a reader has planned no partition, Spark reads one of its own
-        return iter(()) if type(partition) is InputPartition else self.batches(partition)
+        if type(partition) is not InputPartition:  # where a reader has planned none, Spark reads one of its own
+            with pace.at_most(size_of(self.settings, "maxrate", 0)):
+                yield from self.batches(partition)
 
 
 class Source(DataSource):  # type: ignore[misc]

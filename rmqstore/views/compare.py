@@ -296,7 +296,6 @@ class LogRows:
         table: QueueTable,
         *,
         jobs: int | None = None,
-        max_rate: int = 0,
         mapper: Mapper | None = None,
     ) -> None:
         if store.kind is StoreKind.PART and store.commitlog is None and store.dledger is None:
@@ -306,7 +305,7 @@ class LogRows:
             )
         self.store = store
         self.table = table
-        self.options = ScanOptions(drop_cache=store.lock_state().held, max_rate=max_rate)
+        self.options = ScanOptions(drop_cache=store.lock_state().held)
         self.results = read_logs(store, self.options, jobs=jobs, mapper=mapper)
         if not self.results:
             raise NotAStore(Text("{path} has no file of a log", path=store.path))
@@ -424,14 +423,14 @@ _STATES: dict[Kind, State] = {
 }
 
 
-def compare(store: Store, other: Store, *, jobs: int | None = None, max_rate: int = 0) -> Comparison:
+def compare(store: Store, other: Store, *, jobs: int | None = None) -> Comparison:
     """Compare the logs of two stores, from the first offset that both have files for.
 
     Errors: NotAStore without a log.
     """
     table = QueueTable()
-    left = LogRows(store, table, jobs=jobs, max_rate=max_rate)
-    right = LogRows(other, table, jobs=jobs, max_rate=max_rate)
+    left = LogRows(store, table, jobs=jobs)
+    right = LogRows(other, table, jobs=jobs)
     start = max(left.min_offset, right.min_offset)
     a, b = _Cursor(left.rows(start)), _Cursor(right.rows(start))
     found = Unequal(start)

@@ -72,7 +72,7 @@ class StoreFingerprint:
 
 
 def fingerprint(
-    store: Store, *, step: int | None = None, until: int | None = None, jobs: int | None = None, max_rate: int = 0
+    store: Store, *, step: int | None = None, until: int | None = None, jobs: int | None = None
 ) -> StoreFingerprint:
     """Compute the fingerprint of a store.
 
@@ -81,7 +81,7 @@ def fingerprint(
     Errors: NotAStore
     """
     table = QueueTable()
-    log = LogRows(store, table, jobs=jobs, max_rate=max_rate)
+    log = LogRows(store, table, jobs=jobs)
     out = StoreFingerprint(side_of(log), step or _step(log.wrote - log.min_offset))
     ranges = _RangeHashes(out.step)
     sums: dict[int, QueueSum] = {}
@@ -226,14 +226,14 @@ class Against:
         }
 
 
-def compare_with(store: Store, other: StoreFingerprint, *, jobs: int | None = None, max_rate: int = 0) -> Against:
+def compare_with(store: Store, other: StoreFingerprint, *, jobs: int | None = None) -> Against:
     """Compare a store with the fingerprint of another store.
 
     If this store is the shorter one and ends before the other's listed last records, its last range cannot be compared;
     the relation is then `undecided`.
     Errors: NotAStore
     """
-    mine = fingerprint(store, step=other.step, until=other.side.wrote, jobs=jobs, max_rate=max_rate)
+    mine = fingerprint(store, step=other.step, until=other.side.wrote, jobs=jobs)
     side, step = mine.side, other.step
     start, stop = max(side.min_offset, other.side.min_offset), min(side.wrote, other.side.wrote)
     differing = sorted(n for n in mine.queues.keys() | other.queues.keys() if mine.queues.get(n) != other.queues.get(n))

@@ -189,7 +189,7 @@ def report_of(
         store,
         ("topic", out.unit),
         workers=Workers(jobs_or_default(options.jobs), progress=progress),
-        options=ScanOptions(crc=False, drop_cache=verified.report.live, max_rate=options.max_rate),
+        options=ScanOptions(crc=False, drop_cache=verified.report.live),
     )
     return out
 

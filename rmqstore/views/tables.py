@@ -305,14 +305,13 @@ class ReadOptions:
 
     message: MessageOptions = field(default_factory=MessageOptions)
     selection: Selection = field(default_factory=Selection)
-    max_rate: int = 0
     skip_unreadable: bool = False
     damaged: bool = True
 
     @property
     def scan(self) -> ScanOptions:
         chunk = BODY_CHUNK if self.message.body else CHUNK
-        return ScanOptions(crc=self.message.crc, max_rate=self.max_rate, chunk=chunk)
+        return ScanOptions(crc=self.message.crc, chunk=chunk)
 
 
 def read_messages(pieces: Iterable[Piece], options: ReadOptions, seen: Seen | None = None) -> Iterator[Any]:

@@ -21,7 +21,7 @@ def damaged(tmp_path: Path) -> Path:
 
 
 def places(store: Path, **options: object) -> tuple[list[int], int, dict[str, int] | None]:
-    report = verify(open_store(store), VerifyOptions(jobs=1, **options))  # type: ignore[arg-type]
+    report = verify(open_store(store), VerifyOptions(**{"jobs": 1} | options))  # type: ignore[arg-type]
     return [f.offset // 65536 for f in report.ordered() if f.severity > 1], report.exit_code, report.resume_at
 
 
@@ -37,13 +37,14 @@ def test_a_time_range_reads_only_its_files(damaged: Path) -> None:
     assert places(damaged, since=first, until=last + 1)[0] == [2, 6]
 
 
-def test_limited_runs_continue_until_everything_is_read(damaged: Path) -> None:
+@pytest.mark.parametrize("more", [{}, {"jobs": 2, "split_size": 1 << 14}], ids=["alone", "two processes"])
+def test_limited_runs_continue_until_everything_is_read(more: dict[str, int], damaged: Path) -> None:
     seen: list[int] = []
     at: dict[str, int] | None = None
     runs = 0
     while runs < 20:
         runs += 1
-        found, code, at = places(damaged, max_duration=1e-9, start_at=at)
+        found, code, at = places(damaged, max_duration=1e-9, start_at=at, **more)
         seen += found
         assert code == (1 if found else 4)
         if at is None:

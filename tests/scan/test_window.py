@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.files import pace
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.scan.window import SLACK, ScanOptions, Window
 
@@ -58,6 +59,6 @@ def test_a_scan_reads_ahead_from_its_second_chunk_on(tmp_path: Path, monkeypatch
 def test_not_every_scan_reads_ahead(cached: bool, rate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "posix_fadvise", lambda *arguments: pytest.fail("read ahead"))
     answer_of_page_cache(monkeypatch, cached=cached)
-    with window_of(tmp_path, 7, ScanOptions(chunk=2 * MIB, max_rate=rate)) as window:
+    with pace.at_most(rate), window_of(tmp_path, 7, ScanOptions(chunk=2 * MIB)) as window:
         for at in range(0, 7 * MIB, 2 * MIB):
             window.fill(at)

@@ -29,6 +29,7 @@ from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.help_pages import LANG, Context, kept, paged
 from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
+from rmqstore.files import pace
 from rmqstore.files.disk import StorePath, real_path
 from rmqstore.texts import Text
 
@@ -63,6 +64,7 @@ SOURCE = click.Path(path_type=Path, readable=False)
 """A store or a file to read: that it cannot be read is not wrong usage (exit code 2), as click says."""
 BODY = click.Choice(["text", "json", "hex", "base64"])
 _BROKER_CONF = Text("broker.conf with the paths, file sizes and DLedger settings.")
+RATE = Text("Read at most this much per second, such as 50M; all processes together.")
 _ONE_OBJECT = Text("Print one JSON object instead of text.")
 
 
@@ -100,15 +102,13 @@ class WorkOptions:
         """Return how to read a log; `live`: a broker is writing to it."""
         from rmqstore.scan.window import ScanOptions
 
-        return ScanOptions(drop_cache=live, max_rate=self.max_rate, **more)
+        return ScanOptions(drop_cache=live, **more)
 
     def verifying(self, progress: Callable[[int], None] | None = None, **more: Any) -> VerifyOptions:
         """Return options of `verify` with these values."""
         from rmqstore.checks.options import VerifyOptions
 
-        return VerifyOptions(
-            jobs=self.jobs, max_rate=self.max_rate, broker=self.broker or "", progress=progress, **more
-        )
+        return VerifyOptions(jobs=self.jobs, broker=self.broker or "", progress=progress, **more)
 
 
 class Command(click.Command):
@@ -174,7 +174,8 @@ def command(
                 values["config"] = read_config(out, config_path, version, tells=not told)
                 _warn_of_another_store(out, values["store"], values["config"])
                 out.keep_out_of(values["store"])
-            return function(out=out, **values)
+            with pace.at_most(values["work"].max_rate if work else 0):
+                return function(out=out, **values)
 
         result = click.command(name, cls=Command)(call)
         assert isinstance(result, Command)
@@ -282,13 +283,7 @@ def _shared(store: bool, report: bool, formats: tuple[str, ...], filters: bool, 
     if work:
         out += [
             _option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core)."),
-            _option(
-                "--max-rate",
-                type=SIZE,
-                metavar="SIZE",
-                help="Read at most this much of the log per second, such as 50M; all processes together. "
-                "Other files do not count.",
-            ),
+            _option("--max-rate", type=SIZE, metavar="SIZE", help=RATE),
         ]
     if report:
         out.append(_option("--json", "as_json", is_flag=True, help=_ONE_OBJECT))

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rmqstore.errors import CouldNotCheck, install_command
+from rmqstore.files import pace
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.rocksdb.links import PREFIX, database_files, linked
 from rmqstore.texts import Text
@@ -147,7 +148,9 @@ class Database:
         last: bytes | None = None
         while block := guarded(lambda: list(islice(rows, count))):
             last = block[-1][0]
-            yield [key for key, _ in block], [value for _, value in block]
+            keys, values = [key for key, _ in block], [value for _, value in block]
+            pace.took(sum(map(len, keys)) + sum(map(len, values)))
+            yield keys, values
         # at a damaged block the iterator ends silently, as at the end of the data: only a cursor's status shows damage
         cursor = self._cursor(table, start if last is None else last, stop)
         if last is not None and cursor.valid():
@@ -175,6 +178,7 @@ class Database:
         """Return the value of a key; this reads only the files that may contain its newest value."""
         table = self._family(family)
         found = guarded(lambda: table.get(key, None, self._read_options(None)))
+        pace.took(len(key) + len(found or b""))
         return None if found is None else bytes(found)
 
     def first_key(self, family: str, start: bytes) -> bytes | None:
@@ -189,7 +193,9 @@ class Database:
         guarded(lambda: cursor.seek_for_prev(key))
         guarded(cursor.status)
         while cursor.valid():
-            yield bytes(cursor.key())
+            found = bytes(cursor.key())
+            pace.took(len(found))
+            yield found
             guarded(cursor.prev)
             guarded(cursor.status)
 

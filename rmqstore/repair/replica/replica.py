@@ -99,7 +99,6 @@ class Replica:
     name: str
     store: Store
     jobs: int | None = None
-    max_rate: int = 0
     own: bool = False
     _logs: dict[int, ReplicaLog | None] = field(default_factory=dict)
     _index: IndexCatalog | None = None
@@ -218,7 +217,7 @@ class ReplicaLog:
         passing = PassOptions(
             store.path,
             tuple(sorted(store.config.given.items())),
-            ScanOptions(drop_cache=True, max_rate=self.replica.max_rate),
+            ScanOptions(drop_cache=True),
             crosscheck=_has_units(store, live=live),
             files=store.files,
             live=live,
@@ -277,7 +276,7 @@ def filler_spans(store: Store, result: LogResult) -> list[Span]:
     return joined(spans)
 
 
-def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = None, max_rate: int = 0) -> Replica:
+def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = None) -> Replica:
     """Open a replica by its directory, or by a broker.conf; `sizes` are file sizes if they cannot be determined.
 
     Errors: NotReadable, NotAStore; BadBrokerConfig; UsageError for a broker.conf without storePathRootDir.
@@ -292,7 +291,7 @@ def open_replica(path: Path, sizes: Mapping[str, str], *, jobs: int | None = Non
                 Text("give the directory of the replica's store"),
             )
         root = Path(given)
-    return Replica(str(path), open_store(root, config), jobs, max_rate)
+    return Replica(str(path), open_store(root, config), jobs)
 
 
 def refuse_same(store: Store, replica: Replica) -> None:
