@@ -23,7 +23,7 @@ sys.stdin.readline()
 try:
     apply(plan)
 except RmqStoreError as error:
-    print(error.code, error.exit_code)
+    print(error.code, error.exit_code, str(error).replace(" ", "_"))
 else:
     print("applied", 0)
 """
@@ -42,6 +42,6 @@ def test_of_three_applies_at_once_one_is_carried_out_and_two_are_refused(store: 
         process.stdin.write("\n")
         process.stdin.flush()
     ends = [process.communicate()[0].split() for process in processes]
-    assert sorted(end[1] for end in ends) == ["0", "5", "5"], ends
+    assert sorted(end[1] for end in ends) == ["0", "5", "5"], "\n".join(" ".join(e) for e in ends)
     assert {end[0] for end in ends if end[1] == "5"} <= {"store-live", "plan-stale", "refused"}
     assert [info.state for info in list_journals(store)] == [State.DONE]

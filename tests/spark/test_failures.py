@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException
 
 from rmqstore.errors import NotReadable
 from rmqstore.files.store import Store
-from rmqstore.spark import jobs, register
+from rmqstore.spark import jobs, register, session
 from rmqstore.spark.failures import advice_for, failed, reason_of, unknown_settings, unreachable
 from rmqstore.spark.session import with_absolute_paths
 from rmqstore.spark.views import load
@@ -84,7 +84,10 @@ def test_files_to_send_are_absolute_and_exist(tmp_path: Path, monkeypatch: pytes
     assert found.value.message == "nope.tar.gz: no such file"
 
 
-def test_a_missing_archive_is_not_a_master_that_does_not_answer(tmp_path: Path) -> None:
+def test_a_missing_archive_is_not_a_master_that_does_not_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "_active_session", lambda: None)  # other tests of this process leave one
     result = run(
         *("pipeline", "verify", str(unpack(STORE)), "--master", "spark://127.0.0.1:1"),
         *("--set", f"spark.archives={tmp_path}/nope.tar.gz#env"),

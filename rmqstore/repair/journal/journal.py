@@ -473,10 +473,17 @@ def _refuse_undecided(plan: Plan, force_digest: str | None) -> None:
 
 
 def _discard_other_unstarted(store: Path, own: JournalFolder) -> None:
-    """Remove the journals of killed applies that had changed nothing; the lock is held, so none of them is running."""
+    """Remove the journals of killed applies that had changed nothing; the lock is held, so none of them goes on.
+
+    An apply that was refused because of our lock removes its own at the same time.
+    """
     for folder in list_folders(store, own.disk):
         if folder.state is State.PREPARING and folder.name != own.name:
-            folder.discard()
+            try:
+                folder.discard()
+            except OSError as error:
+                if error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                    raise
 
 
 def _discard_unstarted(folder: JournalFolder) -> None:
