@@ -31,6 +31,7 @@ from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
 from rmqstore.files.files import DirEntry
+from rmqstore.files.own_store import own_store
 from rmqstore.files.rocksdb.links import database_files
 from rmqstore.files.store import Store, open_store, while_files_expire
 from rmqstore.files.store_queues import has_database
@@ -208,8 +209,7 @@ def back_up(store: Store, folder: StoreFolder, options: BackupOptions | None = N
         raise NotAStore(
             Text("{path} has no log", path=store.path), Text("name the storePathRootDir, and broker.conf with -c")
         )
-    if store.files.on_this_machine:
-        store = open_store(store.path, store.config, store.own_files())
+    store = own_store(store)
     with folder.locked():
         before = folder.latest()
         started = now()

@@ -16,10 +16,10 @@ from rmqstore.checks.problems import codes
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DURATION, SIZE, bytes_text, many, time_text
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_backup
-from rmqstore.cli.shared.options import RATE, command, gathered
+from rmqstore.cli.shared.options import RATE, command, gathered, named_roots
 from rmqstore.errors import CouldNotCheck, NoSpace, NotReadable, Refused, UsageError, about
 from rmqstore.files import pace
-from rmqstore.files.disk import real_path
+from rmqstore.files.disk import named_options, real_path
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class How:
 @metrics_option
 @gathered("kept", KeepOptions)
 @gathered("how", How)
+@named_roots
 def backup(
     out: Output, store: Path, config: BrokerConfig, repository: str, every: float | None, kept: KeepOptions, how: How
 ) -> int:
@@ -252,10 +253,10 @@ def _lines(store: Store, folder: StoreFolder, made: Backup) -> Iterator[str]:
         yield ""
         unread = bytes_text(manifest.unread)
         yield Text("The disk could not read {unread} of the log; the snapshot has zeros there.", unread=unread)
-    yield from _left_out_lines(manifest)
+    yield from _left_out_lines(store, manifest)
 
 
-def _left_out_lines(manifest: Manifest) -> Iterator[str]:
+def _left_out_lines(store: Store, manifest: Manifest) -> Iterator[str]:
     """Name the links that are not in a snapshot."""
     if manifest.left_out:
         yield ""
@@ -263,6 +264,9 @@ def _left_out_lines(manifest: Manifest) -> Iterator[str]:
     yield from (Placed("  {link}", link=left.words) for left in manifest.left_out)
     if manifest.lacks:
         yield Text("  To back up what is there, put the file or the directory in the place of its link.")
+    named = named_options(store.files.real_path(entry.path) for entry in store.not_followed)
+    if named:
+        yield Text("  For directories that belong to this broker, add{options}", options=named)
 
 
 _SECRET = re.compile(r"config/(users|acls)(?=/)|(?:[^/]+/)*plain_acl[^/]*\.yml")

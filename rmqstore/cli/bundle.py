@@ -11,7 +11,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import OFFSET, bytes_text, fitted, many, table_line, title, wrapped
-from rmqstore.cli.shared.options import FILE, command
+from rmqstore.cli.shared.options import FILE, command, named_roots
 from rmqstore.cli.shared.reading import note_live
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.texts import Placed, Text, first_few, joined
@@ -42,6 +42,7 @@ _ASK = 1 << 30
 @click.option("--topic", metavar="NAME", help="Only the queues of this topic, and the log files with its messages.")
 @click.option("--whole", is_flag=True, help="The whole store, even if it is larger than 1 GiB.")
 @click.option("--json", "as_json", is_flag=True, help="Print the manifest as one JSON object instead of text.")
+@named_roots
 def bundle(out: Output, store: Path, config: BrokerConfig, around: int | None, topic: str | None, whole: bool) -> int:
     """Make an anonymous copy of a store that can be shared, as for a bug report.
 

@@ -18,7 +18,7 @@ from rmqstore.cli.printing.output import Output, refuse_existing, refuse_inside
 from rmqstore.cli.printing.quantities import bytes_text, columns, fitted, many, printable, time_text, title
 from rmqstore.cli.printing.sentences import BODY_WORDS, queue_place
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import BODY, FILE, FOLDER, WorkOptions, broker_option, command, gathered
+from rmqstore.cli.shared.options import BODY, FILE, FOLDER, WorkOptions, broker_option, command, gathered, named_roots
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_part, refuse_without_log
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
 from rmqstore.files.private import building
@@ -241,6 +241,7 @@ class LostOptions:
 )
 @broker_option
 @gathered("asked", LostOptions)
+@named_roots
 def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, work: WorkOptions) -> int:
     """List every message that is lost or damaged.
 

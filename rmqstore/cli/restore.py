@@ -13,7 +13,7 @@ import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import OFFSET, TIME, many, parse_time, time_text
-from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered
+from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered, named_roots
 from rmqstore.cli.shared.rights import rights_options
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import REPOSITORY, real_path
@@ -176,6 +176,7 @@ def _result_lines(done: RestoredStore, target: Path, what: str, replica: str = "
 @rights_options
 @broker_option
 @gathered("options", "rmqstore.backup.restore:SeedOptions")
+@named_roots
 def seed(out: Output, store: Path, config: BrokerConfig, target: Path, options: SeedOptions, work: WorkOptions) -> int:
     """Make a new replica from a live master, so that it need not get the whole log from it.
 

@@ -25,12 +25,12 @@ from enum import StrEnum
 from pathlib import Path
 
 from rmqstore.documents.content import Content, Json, content_from_json
-from rmqstore.documents.paths import PlanPaths, is_within, named_options, status_of
+from rmqstore.documents.paths import PlanPaths, is_within, status_of
 from rmqstore.documents.plan import Plan, plan_from_json
 from rmqstore.documents.steps import Delete
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, RmqStoreError, UsageError
 from rmqstore.files.beneath import AS_NAMED, Beneath, EntryReader, read_range
-from rmqstore.files.disk import existing, real_path
+from rmqstore.files.disk import existing, named_options, real_path
 from rmqstore.files.files import LOCAL
 from rmqstore.files.journals import POINTER, name_each_other, pointer_of
 from rmqstore.files.users import JOURNAL_FOLDER

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -12,7 +11,7 @@ from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import Create, MakeDirectory, Rename
 from rmqstore.errors import NotAStore, Refused
 from rmqstore.files.beneath import AS_NAMED, Beneath, EntryReader
-from rmqstore.files.disk import existing, real_path
+from rmqstore.files.disk import existing, named_options, real_path
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.texts import Text
 
@@ -58,11 +57,6 @@ def _root_of(path: PurePosixPath, roots: Iterable[str]) -> Path:
 def is_within(path: Path, directories: Iterable[Path]) -> bool:
     """Return whether a path is one of the directories, or in one."""
     return any(path == directory or directory in path.parents for directory in directories)
-
-
-def named_options(directories: Iterable[Path]) -> str:
-    """Return the options that name directories outside of a store."""
-    return "".join(f" --root {shlex.quote(str(directory))}" for directory in directories)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,10 @@ Source: BrokerStartup#createBrokerController, MixAll#properties2Object (RocketMQ
 
 from __future__ import annotations
 
+import copy
 import difflib
 import errno
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -222,7 +223,8 @@ class BrokerConfig:
     """The settings of a broker: those in `given`, from a file or the caller, and defaults for all others.
 
     `named_role`: the broker's role if the caller knows it; "" takes it from the settings. `file`: the lines of the
-    broker.conf that `given` was read from, as `version` reads them, with `own` settings of the caller.
+    broker.conf that `given` was read from, as `version` reads them, with `own` settings of the caller. `roots`: further
+    directories outside of the store that belong to this broker, as the user says.
     """
 
     def __init__(
@@ -234,7 +236,9 @@ class BrokerConfig:
         file: BrokerConfFile | None = None,
         version: str = NEWEST,
         complete: bool = False,
+        roots: Sequence[Path] = (),
     ) -> None:
+        self.roots = tuple(roots)
         self.own = dict(given or {})
         self.complete = complete
         self.file = file
@@ -265,7 +269,7 @@ class BrokerConfig:
         """Return the same configuration as a broker of another version reads it."""
         if version == self.version:
             return self
-        return BrokerConfig(self.own, self.source, self.named_role, file=self.file, version=version)
+        return self._like(version=version)
 
     def filled(self) -> BrokerConfig:
         """Return the settings of the broker that gets this very file: what it does not set has its default.
@@ -282,7 +286,7 @@ class BrokerConfig:
         for key in FILE_SIZES & given.keys():
             given[key] = str(max(int(given[key]), 1))
         given |= self._log_of_the_user()
-        same = BrokerConfig(self.own, self.source, self.named_role, file=self.file, version=self.version, complete=True)
+        same = self._like(complete=True)
         same.given = given
         return same
 
@@ -308,9 +312,7 @@ class BrokerConfig:
 
     def recording(self) -> BrokerConfig:
         """Return the same configuration, which notes the settings that it is asked for (`answers_as`)."""
-        same = BrokerConfig(
-            None, self.source, self.named_role, file=self.file, version=self.version, complete=self.complete
-        )
+        same = self._like(given=None, complete=self.complete)
         same.given = _Recording(self.given)
         return same
 
@@ -373,12 +375,21 @@ class BrokerConfig:
 
     def changed(self, settings: Mapping[str, str]) -> BrokerConfig:
         """Return the same configuration with `settings` added or replaced."""
-        own = {**self.own, **settings}
-        return BrokerConfig(own, self.source, self.named_role, file=self.file, version=self.version)
+        return self._like(given={**self.own, **settings})
 
     def in_role(self, role: str) -> BrokerConfig:
         """Return the same configuration of a broker in this role; "" leaves it to the settings."""
-        return BrokerConfig(self.own, self.source, role, file=self.file, version=self.version)
+        return self._like(named_role=role)
+
+    def with_roots(self, roots: Sequence[Path]) -> BrokerConfig:
+        """Return the same configuration of a broker to which these directories outside of its store belong, too."""
+        same = copy.copy(self)
+        same.roots = (*self.roots, *roots)
+        return same
+
+    def _like(self, **changes: Any) -> BrokerConfig:
+        own = {"given": self.own, "source": self.source, "named_role": self.named_role}
+        return BrokerConfig(**{**own, "file": self.file, "version": self.version, "roots": self.roots, **changes})
 
     def file_sizes(self) -> dict[str, str]:
         """Return the given settings that are sizes of store files."""

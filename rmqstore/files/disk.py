@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+import shlex
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -125,3 +126,8 @@ def start_writing(descriptor: int, at: int = 0, size: int = 0) -> None:
     function = _sync_file_range()
     if function is not None:
         function(descriptor, at, size, _WRITE)
+
+
+def named_options(directories: Iterable[Path]) -> str:
+    """Return the options that name directories outside of a store."""
+    return "".join(f" --root {shlex.quote(str(directory))}" for directory in directories)

@@ -9,38 +9,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from multiprocessing.context import BaseContext
 
 
-class Clock(Protocol):
-    """The time (`time.monotonic`, the same in all processes) at which what was read so far is within the rate."""
-
-    value: float
-
-    def get_lock(self) -> AbstractContextManager[Any]: ...
-
-
-class _OwnClock:
-    """The clock of a process that is alone: multiprocessing takes 15 ms to import."""
-
-    def __init__(self) -> None:
-        self.value = 0.0
-        self._lock = Lock()
-
-    def get_lock(self) -> Lock:
-        return self._lock
-
-
 class Pace(NamedTuple):
-    """A rate, bytes per second, and the clock of the processes that share it."""
+    """A rate, bytes per second, and the clock of the processes that share it.
+
+    The clock shows (`value`) the time at which what was read so far is within the rate: `time.monotonic`, the same in
+    all processes.
+    """
 
     rate: int
-    clock: Clock
+    clock: Any
+
+
+def _own_clock() -> Any:
+    """Return the clock of a process that is alone: multiprocessing takes 15 ms to import."""
+    lock = Lock()
+    return SimpleNamespace(value=0.0, get_lock=lambda: lock)
 
 
 _MOST_UNCOUNTED = 1 << 16  # bytes of short reads after which the clock is asked: it costs more than such a read
@@ -52,7 +44,7 @@ _uncounted = 0
 def at_most(rate: int) -> Iterator[None]:
     """Read at most `rate` bytes per second in the block, all processes together; 0: no limit."""
     before = _pace
-    follow(Pace(rate, _OwnClock()) if rate else None)
+    follow(Pace(rate, _own_clock()) if rate else None)
     try:
         yield
     finally:
@@ -66,8 +58,8 @@ def is_limited() -> bool:
 
 def shared(context: BaseContext) -> Pace | None:
     """Return the pace of this command, for `follow` in its other processes; None without a rate."""
-    if _pace is not None and isinstance(_pace.clock, _OwnClock):
-        follow(_pace._replace(clock=cast("Clock", context.Value("d", _pace.clock.value))))
+    if _pace is not None and isinstance(_pace.clock, SimpleNamespace):
+        follow(_pace._replace(clock=context.Value("d", _pace.clock.value)))
     return _pace
 
 

@@ -448,28 +448,28 @@ class Store(StoreQueues):
         return lock_state(self.root / LOCK_NAME)
 
     @cached_property
+    def linked_parts(self) -> list[DirEntry]:
+        """The links at the top that a broker follows to the directory of a part, sorted by name."""
+        own = self.files.real_path(self.root)
+        links = (e for name, e in sorted(self.top.items()) if e.link is not None and e.directory and _is_part(name))
+        return [entry for entry in links if not own.is_relative_to(self.files.real_path(entry.path))]
+
+    @cached_property
     def followed(self) -> list[DirEntry]:
-        """The links at the top that lead to the directory of a part, sorted by name.
+        """The links of parts that stay in the store, or lead to a directory that the user named.
 
-        A link proves nothing: whoever may write to the store can set one. A broker follows it, and so do we if the
-        directory belongs to the owner of the store or has files named by offset, and does not contain the store.
+        A link proves nothing: whoever may write to the store can set one. What hands bytes to others, or changes them,
+        follows no other link.
         """
-        own, rights = self.files.real_path(self.root), self.files.rights(self.root)
-        found = []
-        for name, entry in sorted(self.top.items()):
-            if entry.link is None or not entry.directory or not _is_part(name):
-                continue
-            target = self.files.rights(entry.path)
-            same = rights is None or target is None or rights.owner == target.owner
-            if not own.is_relative_to(self.files.real_path(entry.path)) and (same or self._has_offsets(entry.path)):
-                found.append(entry)
-        return found
+        named = [self.root, *self.config.roots, *self._configured_logs]
+        places = [self.files.real_path(path) for path in named]
+        real = {entry.path: self.files.real_path(entry.path) for entry in self.linked_parts}
+        return [e for e in self.linked_parts if any(real[e.path].is_relative_to(place) for place in places)]
 
-    def _has_offsets(self, directory: Path) -> bool:
-        try:
-            return any(e.regular and _OFFSET_NAME.fullmatch(e.path.name) for e in self.files.list(directory))
-        except OSError:
-            return False
+    @property
+    def not_followed(self) -> list[DirEntry]:
+        """The links of parts that lead out of the store, to a directory that the user did not name."""
+        return [entry for entry in self.linked_parts if entry not in self.followed]
 
     def own_files(self) -> OwnFiles:
         """Return the files of this store, of this machine, without what its other links lead to."""
@@ -499,7 +499,7 @@ class Store(StoreQueues):
 
         if not self.files.on_this_machine:
             return Users()
-        places = self.places
+        places = list(dict.fromkeys([*self.places, *(self.files.real_path(e.path) for e in self.linked_parts)]))
         return find_users(places, snapshot(places))
 
     def is_live(self) -> bool:

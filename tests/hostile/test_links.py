@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.files import LOCAL
 from rmqstore.files.store import open_store
 from rmqstore.files.walk import OwnFiles, entries_on_disk, walk
@@ -128,15 +131,31 @@ def test_links_in_circles_end_every_walk_at_once(store: Path, tmp_path: Path) ->
     assert sum(part["files"] for part in parts) < before + 5
 
 
-@pytest.mark.parametrize("part", ["commitlog", "config", "timerlog", "consumequeue", "index"])
-def test_a_part_on_another_disk_is_read_and_copied(store: Path, tmp_path: Path, part: str) -> None:
+PARTS = ["commitlog", "config", "timerlog", "consumequeue", "index"]
+
+
+def move_to_another_disk(store: Path, part: str) -> Path:
+    """Move a part to another directory, which belongs to the owner of the store, and link it."""
+    place = store.parent / "disk 2" / part
+    place.parent.mkdir()
+    (store / part).mkdir(exist_ok=True)
+    (store / part).rename(place)
+    (store / part).symlink_to(place)
+    return place
+
+
+@pytest.mark.parametrize(
+    ("part", "named"), [("commitlog", "above"), ("commitlog", "broker.conf"), *((part, "directory") for part in PARTS)]
+)
+def test_a_part_on_another_disk_that_the_user_names_is_copied(
+    store: Path, tmp_path: Path, part: str, named: str
+) -> None:
     plain = run_json("backup", str(store), str(tmp_path / "plain"), "--name", "a", exit_code=0)
-    (tmp_path / "disk2").mkdir()
-    if not (store / part).exists():
-        (store / part).mkdir()
-    (store / part).rename(tmp_path / "disk2" / part)
-    (store / part).symlink_to(tmp_path / "disk2" / part)
-    linked = run_json("backup", str(store), str(tmp_path / "linked"), "--name", "a", exit_code=0)
+    place = move_to_another_disk(store, part)
+    (tmp_path / "conf").write_text(f"storePathCommitLog={place}\n")
+    options = {"directory": ("--root", str(place)), "above": ("--root", str(place.parent))}
+    more = options.get(named, ("-c", str(tmp_path / "conf")))
+    linked = run_json("backup", str(store), str(tmp_path / "linked"), "--name", "a", *more, exit_code=0)
     assert linked["messages"] == plain["messages"] != 0
     assert linked["left_out"] == []
     objects = [
@@ -144,9 +163,56 @@ def test_a_part_on_another_disk_is_read_and_copied(store: Path, tmp_path: Path, 
         for name in ("plain", "linked")
     ]
     assert objects[0] == objects[1]
+    config = BrokerConfig().with_roots([place])
+    assert open_store(store, config).places == [store.resolve(), place]
+
+
+@pytest.mark.parametrize("command", ["backup", "seed", "bundle"])
+def test_a_log_that_only_a_link_names_is_refused_with_the_option_to_add(
+    store: Path, tmp_path: Path, command: str
+) -> None:
+    place = move_to_another_disk(store, "commitlog")
+    words = {
+        "backup": ["backup", str(store), str(tmp_path / "repository")],
+        "seed": ["seed", str(store), str(tmp_path / "new"), "--role", "slave"],
+        "bundle": ["bundle", str(store), "-o", str(tmp_path / "b.tar.gz")],
+    }[command]
+    refused = run(*words)
+    assert refused.exit_code == 5
+    option = f"--root '{place}'"
+    leads = f"{store / 'commitlog'} is a link that leads out of the store, to {place}"
+    assert refused.output == f"error: {leads} — add {option}, if that directory belongs to this broker\n"
+    assert run(*words, *shlex.split(option)).exit_code == 0
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_reading_follows_a_part_as_the_broker_does_and_names_the_option(store: Path, tmp_path: Path, part: str) -> None:
+    before = run_json("verify", str(store), exit_code=0)
+    place = move_to_another_disk(store, part)
     found = run_json("verify", str(store), exit_code=0)
-    assert found["counts"]["DIR-LINK"] == 1  # type: ignore[index]
-    assert open_store(store).places == [store.resolve(), tmp_path / "disk2" / part]
+    assert found["commitlog"] == before["commitlog"]
+    facts = [finding["facts"] for finding in found["findings"] if finding["code"] == "DIR-LINK"]  # type: ignore[attr-defined]
+    assert facts == [{"path": part, "target": str(place), "leads": "outside", "option": f"--root '{place}'"}]
+    assert open_store(store).places == [store.resolve()]  # so that no advice is to give `place` to the broker's user
+
+
+@pytest.mark.other_processes
+def test_a_broker_that_runs_with_a_linked_log_is_seen(store: Path) -> None:
+    place = move_to_another_disk(store, "commitlog")
+    with max(place.iterdir()).open("r+b") as file, subprocess.Popen(["sleep", "60"], stdin=file) as other:
+        assert open_store(store).is_live()
+        other.kill()
+    assert not open_store(store).is_live()
+
+
+def test_what_else_belongs_to_the_owner_of_the_store_is_not_copied(store: Path, outside: Path, tmp_path: Path) -> None:
+    """A store that a stranger sent belongs to whoever unpacked it, as `~/.ssh` does."""
+    (store / "kvStore").symlink_to(outside)
+    made = run("backup", str(store), str(tmp_path / "repository"))
+    assert made.exit_code == 1
+    assert f"kvStore -> {outside}: it leads out of the store" in made.output
+    assert f"add --root {outside}" in made.output
+    assert files_with_the_secret(tmp_path / "repository") == []
 
 
 def test_a_part_that_leads_to_another_part_is_copied_once(store: Path, tmp_path: Path) -> None:

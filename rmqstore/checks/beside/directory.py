@@ -16,6 +16,7 @@ from rmqstore.checks.beside.permissions import CannotJudge, check_rights, requir
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Report
 from rmqstore.files.config import tier_words
+from rmqstore.files.disk import named_options
 from rmqstore.files.journals import journal_state
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue, OddEntry, OddKind, file_name_to_offset
 from rmqstore.files.store import QueueKind, Store, paths_that_miss, unknown_entries
@@ -88,18 +89,21 @@ def _top(store: Store, report: Report) -> None:
     own = store.files.examined(store.path)
     if own is not None and own.link is not None:
         _link(store, own, str(store.path), "", report.findings)
-    followed = {entry.path for entry in store.followed}
+    followed, not_followed = ({entry.path for entry in found} for found in (store.followed, store.not_followed))
     guarded = store.own_files()
     for name, entry in store.top.items():
         if entry.link is not None:
-            _link(store, entry, name, "" if entry.path in followed else guarded.leads(entry).value, report.findings)
+            leads = "" if entry.path in followed else guarded.leads(entry).value
+            _link(store, entry, name, leads, report.findings, unnamed=entry.path in not_followed)
 
 
-def _link(store: Store, entry: DirEntry, path: str, leads: str, findings: Findings) -> None:
-    """Report a link; `leads`: where to, of one that is not followed."""
+def _link(store: Store, entry: DirEntry, path: str, leads: str, findings: Findings, *, unnamed: bool = False) -> None:
+    """Report a link; `leads`: where to, of one that is not followed, which gets the option --root if `unnamed`."""
     facts: dict[str, Fact] = {"path": path, "target": entry.link}
     if leads:
         facts["leads"] = leads
+    if unnamed:
+        facts["option"] = named_options([store.files.real_path(entry.path)]).strip()
     findings.add(Finding(codes.DIR_LINK, "store", entry.path.name, facts=facts))
 
 

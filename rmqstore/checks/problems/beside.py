@@ -159,9 +159,10 @@ DIRECTORY: Rows = (
         to_do=Text("check where it points"),
         about=Text(
             "The store contains a symbolic link: at its top, or below it one that leads out of the store or in a "
-            "circle. A link at the top to the directory of a part is followed if that directory belongs to the owner "
-            "of the store or has files named by offset. Files behind other links are read only where a broker reads "
-            "them; what they contain gets into no backup, replica or bundle. Nothing is ever written through a link."
+            "circle. Files behind it are read where a broker reads them. What is outside of the store gets into no "
+            "backup, replica or bundle, and is not changed, unless the directory is named: by broker.conf (-c), or "
+            "with --root DIR, as in `rmqstore backup STORE REPO --root /data2/commitlog`. The fact `option` has "
+            "it ready to copy for the link of a part."
         ),
     ),
 )

@@ -16,8 +16,8 @@ field file file_size files first_due_time first_offset first_timestamp first_uni
 in in_future in_timer_queue in_topics_json index journal key keys last_due_time last_index last_offset last_read_time
 last_store_timestamp last_term last_timer_log_flush_pos last_timer_queue_offset last_timestamp leads left legacy_end
 length level levels line log_end loops magic master_timer_queue_offset max message_queue_offset messages
-messages_looked_at messages_with_units min min_offset missing mode next offset other other_records owner path perm
-phy_offset physical_offset pos pre_blanks prev_pos problem queue_id queue_offset queue_type queues read_queues
+messages_looked_at messages_with_units min min_offset missing mode next offset option other other_records owner path
+perm phy_offset physical_offset pos pre_blanks prev_pos problem queue_id queue_offset queue_type queues read_queues
 readable_from reason recorded_CRC records records_from right_name right_queue rows says set setting size spares
 stands_at starts_at state store_host store_host_of_other_files store_port store_timestamp syntax sys_flag tags_code
 target term text tier_end times to topic topics unique_id unique_key unit unit_queue_id unit_queue_offset unit_topic

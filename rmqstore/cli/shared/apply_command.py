@@ -237,7 +237,7 @@ def apply_and_verify(
 
 def undo_command(applied: Applied) -> str:
     """Return the command that undoes a repair, quoted for a shell."""
-    from rmqstore.documents.paths import named_options
+    from rmqstore.files.disk import named_options
 
     return f"rmqstore undo {shlex.quote(str(applied.journal))}{named_options(applied.roots)}"
 

@@ -389,10 +389,22 @@ def broker_is_stopped(function: Callable[..., int]) -> Callable[..., int]:
 def root_option(function: Callable[..., int]) -> Callable[..., int]:
     """Return the option --root, for what only a journal or a link in the store names."""
     words = Text(
-        "Directory outside of STORE that belongs to this broker, and may be changed (may be repeated). Those of "
-        "broker.conf (-c) need no --root."
+        "Directory outside of STORE that belongs to this broker (may be repeated). Those of broker.conf (-c) need no "
+        "--root."
     )
     return click.option("--root", "roots", type=FOLDER, metavar="DIR", multiple=True, help=words)(function)
+
+
+def named_roots(function: Callable[..., int]) -> Callable[..., int]:
+    """Return the option --root, which becomes a part of `config`."""
+
+    @root_option
+    @functools.wraps(function)
+    def call(**values: Any) -> int:
+        values["config"] = values["config"].with_roots(values.pop("roots"))
+        return function(**values)
+
+    return call
 
 
 def _refuse_beside_a_plan() -> None:
@@ -432,6 +444,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
         def call(**values: Any) -> int:
             if values["plan_file"] is not None:
                 _refuse_beside_a_plan()
+            values["config"] = values["config"].with_roots(values["roots"])
             values["roots"] = (*values["roots"], *values["config"].directories)
             _gather(values, "applying", Applying)
             return function(**values)

@@ -24,7 +24,8 @@ from rmqstore.errors import UsageError
 from rmqstore.files.files import DirEntry, FileRights, Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_name_to_offset
-from rmqstore.files.store import BROKER_NAMES, QueueKind, Store, open_store
+from rmqstore.files.own_store import own_store
+from rmqstore.files.store import BROKER_NAMES, QueueKind, Store
 from rmqstore.files.store_queues import has_database
 from rmqstore.files.topics import topics, topics_of_queues
 from rmqstore.files.users import JOURNAL_FOLDER
@@ -248,8 +249,7 @@ def make_bundle(
     Memory grows with the largest index file, not with the store.
     Errors: UsageError for an offset or topic that is not in the store; OSError for a file that cannot be read.
     """
-    own = open_store(store.path, store.config, store.own_files()) if store.files.on_this_machine else store
-    return _Builder(own, scope).write(target, progress)
+    return _Builder(own_store(store), scope).write(target, progress)
 
 
 class _Builder:

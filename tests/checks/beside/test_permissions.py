@@ -108,8 +108,9 @@ def test_a_log_elsewhere_is_part_of_the_command(store: Path, tmp_path: Path) -> 
     assert finding.facts["run"] == command
     (store / "commitlog").symlink_to(elsewhere)
     os.chown(store / "commitlog", 12345, 12345, follow_symlinks=False)
-    (finding,) = found(store)
+    (finding,) = found(store, storePathCommitLog=str(store / "commitlog"))
     assert (finding.facts["run"], finding.facts["directories"]) == (command, 1)
+    assert found(store) == []  # nobody but the link names the directory
 
 
 def _kept(finding: Finding) -> Findings:
