@@ -148,13 +148,16 @@ def account(store: Store, verified: Verified) -> Account:
     moved = logs.pointing.queue_in
     expired = ((moved(row), Ranges.of(spans)) for row, spans in logs.witnesses.before.items())
     before = {name: numbers for name, numbers in expired if name is not None}
+    into_foreign = ((moved(row), Ranges.of(spans)) for row, spans in logs.witnesses.replaced.items())
+    replaced = {name: numbers for name, numbers in into_foreign if name is not None and not is_lmq(name[0])}
     queues = {}
-    for name in found.keys() | listed.keys() | before.keys():
+    for name in found.keys() | listed.keys() | before.keys() | replaced.keys():
         here, part = found.get(name, Ranges()), logs.queues.get(name)
         begin = part.first if part is not None and part.messages else 0
         filled = of_records(part) - here if part is not None and not is_lmq(name[0]) else Ranges()
         old = before.get(name, Ranges()) - here
-        queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled)
+        of_another = replaced.get(name, Ranges())
+        queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled, of_another)
     placed = sum(len(one.lost_already) for name, one in queues.items() if not is_lmq(name[0]))
     # a place that only a gap shows may be that of a message which only the index shows
     unplaced = max(0, logs.witnesses.unnamed - max(0, placed - int(logs.witnesses.named.sum())))
@@ -180,7 +183,8 @@ def _of_no_log(verified: Verified) -> int:
 def _had_room(verified: Verified, lost: int) -> bool:
     """Return whether lost messages may be listed nowhere: bytes of the log are damaged or missing, and units are too.
 
-    Units of the last messages are missing after a kill, too; that matters only if some of the last are lost.
+    Of what a file of another log replaced, only units tell. Units of the last messages are missing after a kill, too;
+    that matters only if some of the last are lost.
     """
     logs, counts = verified.logs, verified.report.findings.counts
     damaged = any(run.kind in (Kind.DIRTY, Kind.HOLE) for result in logs.results for run in result.tiling)
@@ -188,7 +192,7 @@ def _had_room(verified: Verified, lost: int) -> bool:
     at_end = any(part is None or spans[-1][1] > part.next for part, spans in ends)
     after_end = lost and logs.lag_is_normal and at_end
     units_gone = any(counts.get(code) for code in _UNITS_GONE) or verified.damaged_rows
-    return bool((damaged or lost) and units_gone) or bool(after_end)
+    return bool((damaged or lost) and units_gone) or bool(after_end) or logs.foreign_from is not None
 
 
 def _why_it_begins(verified: Verified) -> str:

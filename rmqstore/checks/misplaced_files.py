@@ -30,7 +30,7 @@ from rmqstore.files.mapped_file_queue import (
 )
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger
-from rmqstore.formats.consumequeue import QueueName
+from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.message import (
     HEAD,
     MAGIC_V1_U32,
@@ -437,6 +437,12 @@ def report_held(store: Store, logs: Logs, findings: Findings) -> None:
             findings.add(found)
             foreign.add(found.offset)
     logs.foreign_from = min(foreign, default=None)
+    for held in pointing.held:
+        at = int(held.finding.facts["commitlog_offset"] or 0)
+        if (held.file if held.file >= 0 else logs.file_start(at)) in foreign:
+            start = int(held.finding.facts["queue_offset"] or 0)
+            stop = start + int(held.finding.facts.get("units") or 1)
+            logs.witnesses.replaced.setdefault(split_queue_label(held.finding.queue), []).append((start, stop))
     findings.extend(held.finding for held in pointing.held if held.file not in foreign)
     pointing.held.clear()
 

@@ -610,7 +610,9 @@ def _not_here(report: Report, base: Account) -> str:
     if base.lost_already > base.fillers:
         if damaged_messages(report.findings) == base.lost_already - base.fillers:
             return words  # the verdict begins with them
-        return words + Text(", but the log lacks {messages}", messages=base.lacking_words())
+        if words:
+            return Text("{words}, and the log lacks {messages}", words=words, messages=base.lacking_words())
+        return Text(", but the log lacks {messages}", messages=base.lacking_words())
     for where in dict.fromkeys(row.not_here for row in PROBLEMS.values() if row.not_here):
         found = [f for f in listed if f.problem.not_here == where]
         if any(f.problem.of_queues for f in found):

@@ -30,6 +30,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.halfrecord import message_with_body
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, Fault, check_message, is_filler, parse_message
 from rmqstore.formats.ranges import Ranges
@@ -41,6 +42,7 @@ from rmqstore.views.lookup import Found, Indexed, KeyIndex, Place, entries_at
 from rmqstore.views.progress import PopProgress
 
 if TYPE_CHECKING:
+    from rmqstore.checks.log.queue_parts import QueuePart
     from rmqstore.checks.problems.account import Account
     from rmqstore.checks.verify import Verified
 
@@ -235,8 +237,11 @@ class LostMessages:
         left = account.lost_already - account.fillers - len(out.damaged) - sum(unlisted.values())
         out.unlisted = unlisted | ({"": left} if left > 0 else {})
 
-    def undelivered(self, account: Account) -> Iterator[LostMessage]:
-        """Yield the messages that stay in the log and reach no consumer, once for each queue that lacks them."""
+    def undelivered(self, account: Account, parts: Mapping[QueueName, QueuePart]) -> Iterator[LostMessage]:
+        """Yield the messages that stay in the log and reach no consumer, once for each queue that lacks them.
+
+        `parts`: the queues according to the log. Of several records with one queue offset, the unit leads to one.
+        """
         wanted = {name: one.undelivered for name, one in account.queues.items() if one.undelivered}
         for (topic, queue_id), numbers in wanted.items():
             if properties.is_lmq(topic):  # the record is of another queue
@@ -244,12 +249,16 @@ class LostMessages:
                     yield self._consumed(LostMessage(topic, queue_id, number, None, cause=NO_UNIT, body=INTACT))
         if not any(not properties.is_lmq(topic) for topic, _ in wanted):
             return
+        lacking = {name: Ranges.of((m.start, m.stop) for m in parts[name].missing) for name in wanted if name in parts}
         for one in chain.from_iterable(read_records(self.store, "messages", Job(Selection()))):
             found = lookup.by_offset(self.store, one.offset)
             if found is None or not found.sound:
                 continue
             topic, queue_id, number = found.queue_place
-            if number in wanted.get((topic, queue_id), Ranges()):
+            if number not in wanted.get((topic, queue_id), Ranges()):
+                continue
+            unit = self.unit(found.queue_place) if number in lacking.get((topic, queue_id), Ranges()) else None
+            if unit is None or unit.offset != found.offset:
                 yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause=NO_UNIT), found))
 
     def expired(self, account: Account) -> Iterator[LostMessage]:

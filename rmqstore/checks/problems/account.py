@@ -22,7 +22,8 @@ class QueueAccount:
     `in_log`: of its records, without fillers. `kept`: those of them that are there after the next start; the same
     without a forecast. `listed`: those that a witness names, from `begin` on, the first place that the log still has.
     `served`: those of `kept` whose unit leads a consumer to the message. `before`: those before `begin` that units
-    still list.
+    still list. `replaced`: lost messages whose place a record of another log may have. `fillers`: lost messages
+    that a repair replaced by fillers.
     """
 
     in_log: Ranges = field(default_factory=Ranges)
@@ -32,11 +33,12 @@ class QueueAccount:
     begin: int = 0
     before: Ranges = field(default_factory=Ranges)
     fillers: Ranges = field(default_factory=Ranges)
+    replaced: Ranges = field(default_factory=Ranges)
 
     @property
     def lost_already(self) -> Ranges:
         """Listed, and not in the log."""
-        return self.listed - self.in_log
+        return (self.listed - self.in_log) | self.replaced
 
     @property
     def undelivered(self) -> Ranges:
