@@ -31,20 +31,15 @@ from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Report, problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified, examine
-from rmqstore.documents.content import chunks
-from rmqstore.documents.plan import Plan
-from rmqstore.documents.steps import Create, MakeDirectory
 from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.private import Removed, building
 from rmqstore.files.store import Store, open_store
-from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.files.walk import Leads
 from rmqstore.formats.controller import EpochFile, parse_epoch_file
-from rmqstore.repair.journal.disk import ScratchFolder
-from rmqstore.repair.journal.journal import apply
+from rmqstore.repair.new_store import carry_out
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.repair.recover import plan_recovery
@@ -360,13 +355,14 @@ class _Build:
         store = self._open()
         verified = examine(store, self._options(KeptUnits()))
         for plan in plans_of(store, verified, parts_of(self.manifest)):
-            self._make(plan)
+            carry_out(plan, self.place)
         self._verify()
         wanted = self._repairable()
         if wanted:
             store = self._open()
             try:
-                self._make(plan_recovery(store, examine(store, self._options()), RecoverOptions(only=wanted)))
+                plan = plan_recovery(store, examine(store, self._options()), RecoverOptions(only=wanted))
+                carry_out(plan, self.place)
             except Refused as error:
                 self.notes.append(Text("{wanted} remain: {message}", wanted=" ".join(wanted), message=error.message))
             self._verify()
@@ -388,20 +384,6 @@ class _Build:
         found = problem_counts(self.verified.report)
         beside = (code for code in found if PROBLEMS[code].area is not Area.LOG and PROBLEMS[code].remedy == "recover")
         return tuple(code for code in beside if PROBLEMS[code].safe or code in _AFTER_CUT)
-
-    def _make(self, plan: Plan) -> None:
-        """Carry out a plan in the new store. Files are written once; a plan that changes files is applied."""
-        if all(isinstance(step, Create | MakeDirectory) for step in plan.steps):
-            for number in plan.ordered():
-                step = plan.steps[number]
-                if isinstance(step, Create):
-                    write_new_file(self.place / step.path, step.size, chunks(step.content))
-                else:
-                    make_directories(self.place / step.path)
-            return
-        scratch = ScratchFolder()
-        apply(plan, journal_dir=scratch.path, force_digest=plan.digest if plan.decisions else None)
-        remove_tree(self.place / JOURNAL_FOLDER)  # the store has never been without these changes
 
     # --- the result -----------------------------------------------------------------------------------------------
 

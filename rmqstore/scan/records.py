@@ -38,9 +38,9 @@ from rmqstore.formats.message import (
     SYS_FLAG_AT,
     Fault,
 )
-from rmqstore.scan import kernels, native
-from rmqstore.scan.columns import LAYOUT, Columns, framed
-from rmqstore.scan.kernels import leading
+from rmqstore.scan import kernels
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.framing import SIZE_AT_IN_ENTRY, Frames
 from rmqstore.scan.native import I64, U8
 from rmqstore.scan.resync import Bytes, frame_size, resync
 from rmqstore.scan.split import Split
@@ -223,13 +223,9 @@ def _is_covered(left: U8, data: U8, at: I64, stops: I64) -> bool:
     return True
 
 
-_UNLIMITED = 1 << 40
-_USUAL_SIZE = 256  # bytes: record size that sets the initial capacity of the compiled loops' arrays
-_LEAST_ROOM = 64
 _LOOK_BACK = 8 << 20  # bytes: more than the longest entry, so that it contains a whole entry
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
 _ENTRY_SIZE = dledger.ENTRY.size
-_SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
 
 
 class _Entries:
@@ -349,15 +345,12 @@ class _Scan:
     def __init__(self, window: Window, body_offset: int) -> None:
         self.window = window
         self.body_offset = body_offset
-        self.size_at = _SIZE_AT_IN_ENTRY if body_offset else 0
-        self.least = MIN_SIZE + body_offset
+        self.frames = Frames(body_offset, crc=window.options.crc, buffer=len(window.buf))
+        self.size_at, self.least = self.frames.size_at, self.frames.least
         self.base = window.file.start
         self.options = window.options
         self.entries = _Entries() if body_offset else None
-        self.limit = _UNLIMITED
         self.last_good: int | None = None  # position in the file of the last good record
-        self.loops = native.load()
-        self.room = len(window.buf) // _USUAL_SIZE + 1
 
     def runs(self, start: int, stop: int, exact: bool) -> Iterator[Run]:
         at = start
@@ -460,33 +453,8 @@ class _Scan:
 
     def _framed(self, lo: int, stop: int) -> tuple[Columns, bool]:
         """Return the framed records in the buffer that start in [lo, stop), and whether a bad record ends them."""
-        window, body_offset = self.window, self.body_offset
-        base = self.base + window.base
-        if self.loops is not None:
-            found = self.loops.read(
-                (np.frombuffer(window.buf, np.uint8), window.have, base),
-                (lo, stop),
-                (body_offset, self.size_at, self.least),
-                LAYOUT,
-                crc=self.options.crc and self.loops.has_crcs,
-                room=self.room,
-            )
-            n = len(found.columns["at"])
-            self.room = 2 * n if n == self.room else max(n + n // 4, _LEAST_ROOM)
-            return Columns.of(window.buf, base, body_offset, found), found.odd
-        borders = kernels.walk(window.view, lo, window.have, self.size_at, self.least, self.limit)
-        starts, stops = borders[:-1], borders[1:]
-        if len(starts) and int(starts[-1]) >= stop:
-            count = int(np.searchsorted(starts, stop))
-            starts, stops = starts[:count], stops[:count]
-        columns = Columns(window.buf, base, starts + body_offset, body_offset)
-        if not len(starts):
-            return columns, False
-        ok = framed(columns, stops)
-        n = leading(ok)
-        # after damage walk only a few records: with dense damage, each bad record would cost a walk of the whole chunk
-        self.limit = _UNLIMITED if n == len(ok) else 64
-        return columns.slice(0, n), n < len(ok)
+        window = self.window
+        return self.frames.read(window.buf, window.have, self.base + window.base, lo, stop)
 
     def _in_next_file(self, columns: Columns, term: int) -> tuple[int, int] | None:
         """Return (index, term) of the entry in the next file that follows the last one; None if none does.
@@ -563,7 +531,7 @@ class _Scan:
         size = frame_size(window, at + self.body_offset, base, end, check_offset=self.options.check_offset)
         if size is not None:
             size += self.body_offset
-            if not self.body_offset or int.from_bytes(window.pread(4, at + _SIZE_AT_IN_ENTRY), "big") == size:
+            if not self.body_offset or int.from_bytes(window.pread(4, at + SIZE_AT_IN_ENTRY), "big") == size:
                 if size > len(window.buf) - SLACK:
                     window.grow(size)
                     window.fill(at)

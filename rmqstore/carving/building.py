@@ -1,0 +1,172 @@
+"""Build the store of a life: its log from the source, then queues, index and checkpoint from the log.
+
+A place that no proven record fills stays a hole of zeros, which `recover` fills. Files of which nothing was found are
+not made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqstore.append.disk import make_directories, write_new_file
+from rmqstore.carving.lives import bytes_of
+from rmqstore.carving.pieces import LogPiece
+from rmqstore.carving.source import RawSource
+from rmqstore.carving.state import CarvingState
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.problems.report import Report
+from rmqstore.checks.verify import examine
+from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.private import Removed
+from rmqstore.files.store import Store, open_store
+from rmqstore.formats import dledger
+from rmqstore.formats.message import BLANK
+from rmqstore.repair.new_store import carry_out
+from rmqstore.repair.rebuild.unit_buffer import KeptUnits
+from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, plan_rebuild
+from rmqstore.scan.framing import Frames
+from rmqstore.scan.window import SLACK
+from rmqstore.scan.workers import one_ahead
+
+_BLOCK = 4 << 20
+_ZEROS = memoryview(bytes(_BLOCK))
+Progress = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPiece:
+    """A piece, or the part of it that no piece before has: what is written of it."""
+
+    piece: LogPiece
+    start: int
+    stop: int
+
+
+def places(state: CarvingState, life: int, body_offset: int) -> Iterator[WrittenPiece]:
+    """Yield what is written of a life's log, in order and without overlaps."""
+    at = 0
+    for piece in state.pieces("life = ? AND body_offset = ? AND count > 0", (life, body_offset)):
+        if piece.stop > at:
+            yield WrittenPiece(piece, max(at, piece.start), piece.stop)
+            at = piece.stop
+
+
+def count_records(source: RawSource, place: WrittenPiece) -> int:
+    """Return the number of records in a part of a piece, which begins with a record."""
+    frames = Frames(place.piece.body_offset, crc=False, buffer=_BLOCK)
+    at, count = place.start, 0
+    while at < place.stop:
+        buffer = bytearray(bytes_of(source, place.piece, at, min(place.stop, at + _BLOCK)))
+        columns, _ = frames.read(buffer + bytes(SLACK), len(buffer), at, 0, len(buffer))
+        if not len(columns):  # longer than the buffer
+            at += int.from_bytes(buffer[frames.size_at : frames.size_at + 4], "big") or place.stop
+            count += 1
+            continue
+        count += len(columns)
+        at = int(columns.offset[-1] + columns.size[-1])
+    return count
+
+
+def build(source: RawSource, state: CarvingState, life: int, size: int, place: Path, how: NewStoreOptions) -> Report:
+    """Write the store of a life at `place`, whose log files have `size` bytes; return the report of its verification.
+
+    Errors: NoSpace, NotReadable, CouldNotCheck.
+    """
+    for body_offset, folder in ((0, "commitlog"), (dledger.BODY_OFFSET, f"dledger-{how.self_id}/data")):
+        _write_log(source, state, life, body_offset, size, place / folder, how.progress)
+    _derive(place, how)
+    return verified(place, how)
+
+
+def verified(place: Path, how: NewStoreOptions) -> Report:
+    """Return the report of a verification."""
+    return examine(_opened(place, how), VerifyOptions(jobs=how.jobs, broker=how.broker)).report
+
+
+@dataclass(frozen=True, slots=True)
+class NewStoreOptions:
+    """How stores are built. `config`: sizes of queue files; `self_id`: dLegerSelfId of DLedger logs.
+
+    `progress` is called with the bytes that are written, `removed` with what an interrupted run left.
+    """
+
+    config: BrokerConfig
+    self_id: str = "n0"
+    broker: str = ""
+    jobs: int | None = None
+    progress: Progress | None = None
+    removed: Removed | None = None
+
+
+def _opened(place: Path, how: NewStoreOptions) -> Store:
+    return open_store(place, how.config)
+
+
+def _write_log(
+    source: RawSource,
+    state: CarvingState,
+    life: int,
+    body_offset: int,
+    size: int,
+    folder: Path,
+    progress: Progress | None,
+) -> None:
+    waiting: list[WrittenPiece] = []
+    for one in places(state, life, body_offset):
+        if waiting and one.start // size != waiting[0].start // size:
+            _write_file(source, waiting, size, folder, progress)
+            waiting = []
+        waiting.append(one)
+    if waiting:
+        _write_file(source, waiting, size, folder, progress)
+
+
+def _write_file(
+    source: RawSource, found: list[WrittenPiece], size: int, folder: Path, progress: Progress | None
+) -> None:
+    start = found[0].start // size * size
+    make_directories(folder)
+    with closing(one_ahead(_content(source, found, start, size, progress))) as ready:
+        write_new_file(folder / offset_to_file_name(start), size, ready)
+
+
+def _content(
+    source: RawSource, found: list[WrittenPiece], start: int, size: int, progress: Progress | None
+) -> Iterator[bytes | memoryview]:
+    """Yield the bytes of a file up to its last record or BLANK, with zeros for holes."""
+    at = start
+    for one in found:
+        yield from _zeros(one.start - at)
+        for position, length in one.piece.parts(one.start, min(one.stop, start + size)):
+            for begin in range(0, length, _BLOCK):
+                data = source.read(min(_BLOCK, length - begin), position + begin)
+                yield data
+                if progress is not None:
+                    progress(len(data))
+        at = one.stop
+        if one.piece.file_end == start + size:
+            left = start + size - at
+            blank = dledger.build_blank(left) if one.piece.body_offset else BLANK.build(size=left)
+            yield blank
+            at += len(blank)
+
+
+def _zeros(count: int) -> Iterator[memoryview]:
+    while count > 0:
+        yield _ZEROS[: min(count, _BLOCK)]
+        count -= _BLOCK
+
+
+def _derive(place: Path, how: NewStoreOptions) -> None:
+    """Rebuild what follows from the log."""
+    store = _opened(place, how)
+    found = examine(store, VerifyOptions(jobs=how.jobs, broker=how.broker, units=KeptUnits()))
+    if not any(result.messages for result in found.results):
+        return
+    for part in (CQ, INDEX, CHECKPOINT, DLEDGER_INDEX):
+        if part != DLEDGER_INDEX or found.dledger is not None:
+            carry_out(plan_rebuild(store, found, part), place)

@@ -1,0 +1,68 @@
+"""Take the last record from a piece where nothing shows that the block of its end belongs to the log.
+
+A record that crosses the border of a block may go on in the block of another file, and the CRC covers only its body:
+topic and properties after it could be those of another message of the same shape. The end is believed if what follows
+it belongs to the log (`Follows.OWN`), or if a CRC covers bytes of the last block. Otherwise only the head is kept, as a
+border for `joining`.
+"""
+
+from __future__ import annotations
+
+from rmqstore.carving.pieces import Follows, LogPiece
+from rmqstore.carving.source import SECTOR, RawSource
+from rmqstore.carving.state import CarvingState
+
+DEFAULT_BLOCK = 4096
+_ENOUGH = 8
+"""Bytes of the last block that a CRC must cover: fewer can fit by chance."""
+
+
+def block_size(source: RawSource, state: CarvingState) -> int:
+    """Return the size of the file system's blocks in bytes, or a divisor of it: what all pieces agree with."""
+    block = min(DEFAULT_BLOCK, *(_in_superblock(source, segment.start) for segment in source.segments[:1]))
+    while block > SECTOR and state.rows(
+        "SELECT 1 FROM pieces WHERE count > 0 AND (source - start) % ? != 0 LIMIT 1", (block,)
+    ):
+        block //= 2
+    return block
+
+
+def _in_superblock(source: RawSource, at: int) -> int:
+    """Return the block size that a file system states at its start; the default without one.
+
+    Source: linux, fs/ext4/ext4.h (struct ext4_super_block), fs/xfs/libxfs/xfs_format.h (struct xfs_dsb)
+    """
+    try:
+        raw = source.read(2048, at)
+    except OSError:
+        return DEFAULT_BLOCK
+    if raw[1080:1082] == b"\x53\xef":
+        return 1024 << min(raw[1048], 6)
+    if raw[:4] == b"XFSB":
+        size = int.from_bytes(raw[4:8], "big")
+        return size if size in (SECTOR, 1024, 2048) else DEFAULT_BLOCK
+    return DEFAULT_BLOCK
+
+
+def settle_doubts(state: CarvingState, block: int) -> int:
+    """Take doubtful last records from all pieces; return how many."""
+    doubtful = [
+        piece.number
+        for piece in state.pieces("count > 0 AND rest_from = 0 AND follows != ?", (Follows.OWN,))
+        if _is_doubtful(piece, block)
+    ]
+    with state.transaction():
+        for number in doubtful:
+            state.change(
+                "UPDATE pieces SET count = count - 1, stop = last_at, follows = ?, start = min(start, last_at) "
+                "WHERE number = ?",
+                (Follows.OWN, number),
+            )
+    return len(doubtful)
+
+
+def _is_doubtful(piece: LogPiece, block: int) -> bool:
+    last_block = (piece.stop - 1) // block * block
+    if last_block <= piece.last_at or piece.proven == piece.stop:
+        return False
+    return piece.follows == Follows.FOREIGN or piece.proven < last_block + _ENOUGH
