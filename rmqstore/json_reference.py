@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rmqstore.formats import checkpoint, consumequeue, dledger, index, timer
+from rmqstore.formats import checkpoint, compaction, consumequeue, dledger, index, timer
 from rmqstore.formats.layout import Record
 from rmqstore.messages.schema import BODY, COLUMNS, DUMPED, EXPORTED, POSITIONS, SIDE, Column
 
@@ -97,6 +97,7 @@ PARTS: dict[str, str] = _PARTS | {
     "exported": _columns(EXPORTED, (*BODY, *POSITIONS, *SIDE)),
     "unit": _record(consumequeue.UNIT),
     "batch_unit": _record(consumequeue.BATCH_UNIT),
+    "sparse_unit": _record(compaction.SPARSE_UNIT),
     "entry": _record(dledger.ENTRY),
     "dledger_index_unit": _record(dledger.INDEX_UNIT),
     "index_header": _record(index.HEADER),

@@ -199,6 +199,7 @@ def _formats_page() -> str:
     from rmqstore.formats import (
         bodies,
         checkpoint,
+        compaction,
         configuration,
         consumequeue,
         dledger,
@@ -223,6 +224,7 @@ def _formats_page() -> str:
         message,
         bodies,
         consumequeue,
+        compaction,
         index,
         checkpoint,
         dledger,

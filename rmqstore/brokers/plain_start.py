@@ -6,6 +6,7 @@ Source: DefaultMessageStore#load, #recover, #start; CommitLog#recoverNormally, #
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +45,8 @@ from rmqstore.texts import Text, many
 if TYPE_CHECKING:
     from rmqstore.brokers.rocksdb import RocksDBAtStart
 
+LOADED_BY = {"compaction": "rmqstore.brokers.compaction"}
+"""What simulates the load of a part that only some stores have."""
 _COMPLETE = 1 << 62  # larger than any offset
 
 
@@ -235,6 +238,8 @@ class PlainStart:
         batch = self._load_queues(QueueKind.BATCH) if self.rules.batch_queues and not self.rocksdb else None
         if simple is not None or batch is not None:
             return simple or batch
+        if (obstacle := self._load_compaction()) is not None:
+            return obstacle
         path = self.store.root / "checkpoint"
         if self.files.exists(path) and not self.files.is_file(path):
             return Obstacle(
@@ -269,6 +274,15 @@ class PlainStart:
                     return obstacle
                 self.queues.add(name, queue_id, batch, loaded.files)
         return None
+
+    def _load_compaction(self) -> Obstacle | None:
+        """Load the compacted queues, if the broker compacts topics."""
+        if "compaction" not in self.store.top or not self.rules.compaction or not self.config.bool("enableCompaction"):
+            return None
+        loader = importlib.import_module(LOADED_BY["compaction"])
+        loaded: tuple[Obstacle | None, list[Path]] = loader.load(self.store, self.rules, self.config, self.notes)
+        self.deleted.extend(loaded[1])
+        return loaded[0]
 
     def _load_extension(self, queue: Path) -> Obstacle | None:
         """Load the extension files of a queue, as ConsumeQueue#load does if enableConsumeQueueExt is set."""

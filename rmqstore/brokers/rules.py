@@ -138,6 +138,8 @@ class BrokerRules:
     """Which messages light message queues get."""
     batch_queues: bool = _since("5.0.0")
     """batchconsumequeue/ is loaded."""
+    compaction: bool = _since("5.1.0")
+    """compaction/ is loaded after the queues."""
     rocksdb_queues: bool = _since("5.2.0")
     """storeType=defaultRocksDB keeps consume queues in RocksDB."""
     combined_queues: bool = _since("5.3.4")

@@ -7,6 +7,7 @@ places, so that two witnesses of one message count once:
   records, an index entry, or an entry of DLedger's index. Before the begin of the log there is only a note, because
   brokers delete whole log files in normal operation, and keep the last file of each queue and of the index.
 * lost at the next start: in the log, and deleted by it.
+* kept by compaction: not in the log any more, but consumers of the topic get it from compaction/. It is not lost.
 * undelivered: in the log after the next start, and no unit leads a consumer to it. Counted per queue: a message of two
   light queues can be delivered by one of them only.
 
@@ -24,6 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.parts import kept_by_compaction
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, QueueAccount
 from rmqstore.files.mapped_file_queue import MAX_RECORD
@@ -150,19 +152,20 @@ def account(store: Store, verified: Verified) -> Account:
     before = {name: numbers for name, numbers in expired if name is not None}
     into_foreign = ((moved(row), Ranges.of(spans)) for row, spans in logs.witnesses.replaced.items())
     replaced = {name: numbers for name, numbers in into_foreign if name is not None and not is_lmq(name[0])}
+    compacted = {name: kept - found.get(name, Ranges()) for name, kept in kept_by_compaction(store).items()}
     queues = {}
     for name in found.keys() | listed.keys() | before.keys() | replaced.keys():
         here, part = found.get(name, Ranges()), logs.queues.get(name)
         begin = part.first if part is not None and part.messages else 0
         filled = of_records(part) - here if part is not None and not is_lmq(name[0]) else Ranges()
-        old = before.get(name, Ranges()) - here
+        old = before.get(name, Ranges()) - here - compacted.get(name, Ranges())
         of_another = replaced.get(name, Ranges())
         queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled, of_another)
     placed = sum(len(one.lost_already) for name, one in queues.items() if not is_lmq(name[0]))
     # a place that only a gap shows may be that of a message which only the index shows
     unplaced = max(0, logs.witnesses.unnamed - max(0, placed - int(logs.witnesses.named.sum())))
     unplaced += 0 if placed else _of_no_log(verified)
-    gone_before, unread = _gone(store, verified, queues)
+    gone_before, unread = _gone(store, verified, queues, sum(map(len, compacted.values())))
     return Account(
         queues=queues,
         unplaced=unplaced,
@@ -201,12 +204,17 @@ def _why_it_begins(verified: Verified) -> str:
     return GONE if verified.too_young else EXPIRED
 
 
-def _gone(store: Store, verified: Verified, queues: Mapping[QueueName, QueueAccount]) -> tuple[int, dict[str, int]]:
-    """Return how many messages before the log are listed, and how many of them each group had not read."""
+def _gone(
+    store: Store, verified: Verified, queues: Mapping[QueueName, QueueAccount], compacted: int
+) -> tuple[int, dict[str, int]]:
+    """Return how many messages before the log are listed, and how many of them each group had not read.
+
+    `compacted`: how many compaction keeps. They have index entries, because each has a key.
+    """
     begin = verified.logs.min_offset
     own = {name: one.before for name, one in queues.items() if one.before and not is_lmq(name[0])}
     by_units = sum(map(len, own.values()))
-    by_index = verified.index.count_before(begin) if verified.index is not None and begin else 0
+    by_index = verified.index.count_before(begin) - compacted if verified.index is not None and begin else 0
     unread: Counter[str] = Counter()
     if own:
         from rmqstore.checks.beside.config import ConsumerOffsets

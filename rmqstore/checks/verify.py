@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 import numpy as np
 
 from rmqstore.checks.beside.checkpoint import VerifiedEnd, check_checkpoint, read_checkpoint
-from rmqstore.checks.beside.compaction import check_compaction
 from rmqstore.checks.beside.config import (
     ConfigFacts,
     check_batch_topics,
@@ -48,6 +47,7 @@ from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.witnesses import Witnesses, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions
+from rmqstore.checks.parts import check_parts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState, Report
 from rmqstore.checks.problems.report import problem_counts as problem_counts
@@ -490,7 +490,7 @@ class Examination:
             from rmqstore.checks.beside.pop import check_pop_rows
 
             self.verified.popped = check_pop_rows(store, self.report, self.queue_range)
-        check_compaction(store, self.findings, live=live)
+        check_parts(store, self.report)
         if any(result.fillers for result in results) or store.files.has_entry(store.journal_directory):
             from rmqstore.checks.filler_notes import find_fillers
 

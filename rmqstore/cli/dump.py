@@ -35,23 +35,45 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
-    from rmqstore.views.dump.messages import Job
+    from rmqstore.views.dump.messages import Job, Skipped
     from rmqstore.views.dump.selection import Selection
 
 
-SHOWN_BY = {"positions": "rmqstore.cli.positions", "hex": "rmqstore.cli.hex_dump"}
-"""What shows the log in another way than as messages; nothing else in `dump` needs these modules."""
+SHOWN_BY = {
+    "positions": "rmqstore.cli.positions",
+    "hex": "rmqstore.cli.hex_dump",
+    "compaction-log": "rmqstore.cli.compaction_log",
+}
+"""What shows the log in another way than as messages, or another log; nothing else in `dump` needs these modules."""
 MESSAGES = ("messages", "commitlog", "dledger")
+COMPACTED = "compaction-log"
 ROWS = ("timer-rows", "trans-rows", "index-rows", "pop-rows")
-UNITS = ("consumequeue", "batchconsumequeue", "index", "dledger-index", "timerlog", "timerwheel", *ROWS)
+UNITS = (
+    "consumequeue",
+    "batchconsumequeue",
+    "compaction-queue",
+    "index",
+    "dledger-index",
+    "timerlog",
+    "timerwheel",
+    *ROWS,
+)
 SMALL = ("checkpoint", "config")
 _WHAT = Text(
-    "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), {value} or config.",
+    "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), compaction-log (what "
+    "compaction keeps), {value} or config.",
     value=joined(Placed("`{name}`", name=name) for name in (*UNITS, *SMALL[:-1])),
 )
+READ_BY = {
+    **{f"{name}-rows": ("rmqstore.views.dump.message_rows", f"{name}_rows") for name in ("timer", "trans", "index")},
+    "pop-rows": ("rmqstore.views.dump.message_rows", "popped_rows"),
+    "compaction-queue": ("rmqstore.views.dump.compaction", "read_units"),
+}
+"""What reads units that only some stores have: module and function."""
 _FITTING = {  # filters that apply to each kind; "topic" means --topic and --queue
     "consumequeue": {"topic", "from", "tag"},
     "batchconsumequeue": {"topic", "from", "tag", "since"},
+    "compaction-queue": {"topic", "from", "tag", "since"},
     "index": {"from", "since", "topic", "key"},
     "dledger-index": {"from"},
     "timerlog": {"from", "since"},
@@ -107,7 +129,7 @@ class DumpOptions:
         "rmqstore dump /data/rocketmq/store --from 40960 --limit 1 --format hex",
     ),
 )
-@click.option("--what", type=click.Choice([*MESSAGES, *UNITS, *SMALL]), metavar="PART", help=kept(_WHAT))
+@click.option("--what", type=click.Choice([*MESSAGES, COMPACTED, *UNITS, *SMALL]), metavar="PART", help=kept(_WHAT))
 @text_filters
 @click.option(
     "--msg-id",
@@ -170,6 +192,8 @@ def dump(
         return dump_units(out, opened, what, selection)
     if what in SMALL:
         return dump_small(out, opened, what, asked.limit)
+    if what == COMPACTED:
+        return _shown_by(what)(out, opened, selection, asked, work)
     style = BodyStyle(asked.body or ("base64" if asked.raw_body else None), asked.raw_body)
     if out.format == "hex":
         return _shown_by("hex")(out, opened, what, selection, shown=style.style is not None)
@@ -191,8 +215,12 @@ def _refuse_what_does_not_apply(out: Output, what: str, selection: Selection, po
             Text("{option} does not apply to --what {what}", option=option, what=what),
             Text("use messages, commitlog or dledger"),
         )
+    if what == COMPACTED and selection.reverse:
+        raise UsageError(Text("--reverse does not apply to --what {what}", what=what), Text("leave it out"))
     if positions:
         refuse_with_positions(out, selection)
+    elif what == COMPACTED:
+        return
     elif what not in MESSAGES:
         refuse_filters(what, selection, _FITTING[what])
         if what in ROWS and selection.reverse:
@@ -210,6 +238,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     from rmqstore.views.dump.batches import UNPARSED, batch_length, batch_lines, batch_rows
     from rmqstore.views.dump.units import READERS
 
+    read = READERS[what] if what in READERS else _read_by(what)
     directory = _database(store, what)
     if directory and not is_readable() and not (store.light_in_rocksdb and what == "consumequeue"):
         out.note(
@@ -227,7 +256,7 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
     def batches() -> Iterator[Any]:
         nonlocal problem, left, unparsed
         try:
-            for batch in READERS[what](store, selection):
+            for batch in read(store, selection):
                 unparsed += batch_length(batch) if UNPARSED in batch else 0
                 if left is None:
                     yield batch
@@ -255,6 +284,12 @@ def dump_units(out: Output, store: Store, what: str, selection: Selection) -> in
         words = Text("warning: the RocksDB in {folder}/ cannot be read completely: {problem}")
         out.note(words.format(folder=directory, problem=problem))
     return 4 if problem else 1 if unparsed else 0
+
+
+def _read_by(what: str) -> Callable[[Store, Selection], Iterator[Any]]:
+    module, name = READ_BY[what]
+    read: Callable[[Store, Selection], Iterator[Any]] = getattr(importlib.import_module(module), name)
+    return read
 
 
 def _database(store: Store, what: str) -> str:
@@ -302,39 +337,45 @@ _MESSAGE_COLUMNS = (
     "crc_ok",
     "body_length",
 )
+
+
 _ENTRY_COLUMNS = ("offset", "index", "term", "size", "body_length")
 
 
 def _messages(out: Output, store: Store, what: str, job: Job, work: WorkOptions) -> int:
-    from rmqstore.scan.columns import NOTHING
-    from rmqstore.views.dump.messages import Skipped, logs_of, read_messages
+    from rmqstore.views.dump.messages import Skipped, logs_of
 
     logs = logs_of(store, what)
     refuse_without_log(store)
     damage = Skipped(live=job.scan.drop_cache)
     total = sum(log.queue.bytes_on_disk for log in logs)
-    count = work.processes(total)
+    if not write_messages(out, store, what, job, damage, total, work.processes(total)):
+        note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
+    return tell_damage(out, damage)
+
+
+def write_messages(out: Output, store: Store, what: str, job: Job, damage: Skipped, total: int, count: int) -> int:
+    """Print messages, whose logs have `total` bytes, with `count` processes; return their number."""
+    from rmqstore.scan.columns import NOTHING
+    from rmqstore.views.dump.messages import read_messages
+
     if form := _text_form(out, job):
         job = replace(job, form=form)
         with out.progress("dump", total) as progress:
-            found = write_text(out, store, what, job, damage, count, progress)
-    else:
-        columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
-        if out.format == "table" and not job.entries:
-            from rmqstore.messages.repaired import repaired_records
+            return write_text(out, store, what, job, damage, count, progress)
+    columns = _ENTRY_COLUMNS if job.entries else _MESSAGE_COLUMNS
+    if out.format == "table" and not job.entries and job.instead is None:
+        from rmqstore.messages.repaired import repaired_records
 
-            job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
-        rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
-        if job.selection.repaired != NOTHING:
-            rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
-        if job.body.style and out.format == "table":
-            rows, columns = map(with_body, rows), (*columns, "body")
-        elif job.body.style and out.format == "csv":
-            rows = (_with_columns_of_body(row, str(job.body.style)) for row in rows)
-        found = write_rows(out, rows, columns, exact=True)
-    if not found:
-        note_no_message(out, job.selection, logs, Text("DLedger entry") if job.entries else Text("message"))
-    return tell_damage(out, damage)
+        job = replace(job, selection=replace(job.selection, repaired=repaired_records(store)))
+    rows: Iterable[dict[str, Any]] = chain.from_iterable(read_messages(store, what, job, damage, jobs=count))
+    if job.selection.repaired != NOTHING:
+        rows, columns = map(_with_repair, rows), (*columns[:5], "repair", *columns[5:])
+    if job.body.style and out.format == "table":
+        rows, columns = map(with_body, rows), (*columns, "body")
+    elif job.body.style and out.format == "csv":
+        rows = (_with_columns_of_body(row, str(job.body.style)) for row in rows)
+    return write_rows(out, rows, columns, exact=True)
 
 
 def _with_repair(row: dict[str, Any]) -> dict[str, Any]:

@@ -174,11 +174,11 @@ def find(
         out.note(Text("warning: not everything was read: {why}", why=why))
     if stories.unread:
         return CouldNotCheck.exit_code
-    return 0 if answer.found else 1
+    return 0 if answer.found or answer.kept else 1
 
 
 def _tell(out: Output, texts: tuple[str, ...], answer: Answer) -> None:
-    if not (answer.found or answer.lost or answer.traces) and (out.as_json or not texts):
+    if not (answer.found or answer.kept or answer.lost or answer.traces) and (out.as_json or not texts):
         out.note(Text("nothing found for {texts}", texts=joined(texts)) if texts else Text("nothing found"))
     for offset, found in sorted(answer.found.items()):
         for text in sorted(answer.named.get(offset, ())):
@@ -205,6 +205,7 @@ def _report(store: Path, answer: Answer, rows: list[dict[str, Any]], seconds: fl
         "messages": rows,
         "traces": [asdict(trace) for _, trace in sorted(answer.traces.items())],
         "lost": [lost.to_json() for lost in answer.lost.values()],
+        "compacted": [_kept_row(found) for found in answer.kept.values()],
         "searched": answer.searched,
         "log_read": [{"start": start, "stop": stop} for start, stop in answer.read],
         "more": answer.more,
@@ -252,6 +253,18 @@ def _row(
     }
 
 
+def _kept_row(found: Found) -> dict[str, Any]:
+    topic, queue_id, queue_offset = found.queue_place
+    return {
+        "topic": topic,
+        "queue_id": queue_id,
+        "queue_offset": queue_offset,
+        "store_timestamp": found.message.store_timestamp,
+        "file": found.file,
+        "position_in_file": found.at,
+    }
+
+
 def _answers(question: Question, answer: Answer, stories: list[Story]) -> list[dict[str, Any]]:
     """Return what became of each message, and of each text that names none."""
     rows: list[dict[str, Any]] = []
@@ -262,6 +275,7 @@ def _answers(question: Question, answer: Answer, stories: list[Story]) -> list[d
         row["sent_back_by"] = story.sent_back
         row["popped_by"] = {group: found.state.value for group, found in story.popped.items()}
         rows.append(row | {"due": story.due})
+    rows += [_answer_row(sorted(answer.named[key]), "compacted", []) for key in answer.kept]
     for place, lost in answer.lost.items():
         rows.append(_answer_row(sorted(answer.named[place]), "lost", [lost.message.offset]))
     return rows + [_answer_row([text], _unknown(text, answer), []) for text in answer.unanswered(question.texts)]
@@ -295,6 +309,7 @@ def _text(
     store: Path, texts: tuple[str, ...], stories: list[Story], answer: Answer, body: BodyStyle, width: int
 ) -> Iterator[str]:
     blocks = [_story(story, body, width) for story in stories]
+    blocks += [_kept(found, sorted(answer.named[key]), width) for key, found in answer.kept.items()]
     blocks += [_loss(store, lost, sorted(answer.named[place]), width) for place, lost in answer.lost.items()]
     unknown = answer.unanswered(texts)
     if unknown:
@@ -465,6 +480,17 @@ def _loss(store: Path, lost: MissingMessage, texts: list[str], width: int) -> It
     name = joined(map(printable, texts))
     yield from wrapped(Text("{where}: LOST: {lost}", where=name, lost=lost_words(lost)), width, then="  ")
     yield from lost_lines(store, lost, width)
+
+
+def _kept(found: Found, texts: list[str], width: int) -> Iterator[str]:
+    """One line that answers, and where compaction has a message."""
+    words = Text("{where}: not in the log (any more), but compaction keeps the last message: consumers get it")
+    yield from wrapped(words.format(where=joined(map(printable, texts))), width, then="  ")
+    stored = time_text(found.message.store_timestamp, exact=True)
+    yield detail(Text("stored"), Text("{time} as {place}", time=stored, place=queue_place(*found.queue_place)))
+    yield detail(
+        Text("file"), Text("{file} at {at:,}, {size:,} bytes", file=found.file, at=found.at, size=found.message.size)
+    )
 
 
 def _nothing(text: str, answer: Answer) -> str:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from rmqstore.formats.bodies import InnerMessage
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.columns import Repaired
-    from rmqstore.views.lookup import Found
+    from rmqstore.views.lookup import Found, Place
     from rmqstore.views.lost import MissingMessage
 
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
@@ -121,11 +121,27 @@ def _find(out: Output, store: Store, where: str) -> list[Found]:
         and lookup.parse_queue_offset(where) is None
         and not lookup.by_message_id(store, where)
     ):
-        return list(lookup.by_key(store, where)) or list(_scan(out, store, where))
+        return list(lookup.by_key(store, where)) or list(_scan(out, store, where)) or _kept(out, store, where, None)
     found, offset = lookup.find_one(store, where), lookup.parse_offset(where)
     if found is None and offset is not None:
         found = lookup.with_body(store, offset)
+    if found is None and (place := lookup.parsed_place(where)) is not None:
+        return _kept(out, store, where, place)
     return [] if found is None else [found]
+
+
+def _kept(out: Output, store: Store, where: str, place: Place | None) -> list[Found]:
+    """Return what compaction keeps of a message that the log has lost: with its place, or the last ones with a key."""
+    if store.part is not None or "compaction" not in store.top:
+        return []
+    from rmqstore.views.compacted import kept_at, last_kept
+    from rmqstore.views.dump.selection import Selection
+
+    found = [kept_at(store, place)] if place is not None else last_kept(store, Selection(texts=frozenset({where})))
+    kept = [one for one in found if one is not None]
+    if kept:
+        out.note(Text("note: the log has no such message (any more), but compaction keeps it: consumers get it"))
+    return sorted(kept, key=lambda one: -one.message.store_timestamp)
 
 
 def _is_file(path: Path) -> bool:
@@ -190,9 +206,15 @@ def _list(where: str, hits: list[Found], store: Path) -> Iterator[str]:
     for hit in hits:
         stored = time_text(hit.message.store_timestamp, exact=True)
         damaged = "" if hit.sound else Text(", damaged")
-        yield Text("  log offset {at:>13,}  {stored}{damaged}", at=hit.log_offset, stored=stored, damaged=damaged)
+        if hit.offset is None:
+            yield Text(
+                "  {file} at {at:,}  {stored}{damaged}", file=hit.file, at=hit.at, stored=stored, damaged=damaged
+            )
+        else:
+            yield Text("  log offset {at:>13,}  {stored}{damaged}", at=hit.log_offset, stored=stored, damaged=damaged)
         yield Placed("             {place}", place=queue_place(*hit.queue_place))
-    yield Text("rmqstore get {store} {offset} shows the newest", store=shlex.quote(str(store)), offset=hits[0].offset)
+    newest = shlex.quote("/".join(map(str, hits[0].queue_place))) if hits[0].offset is None else hits[0].offset
+    yield Text("rmqstore get {store} {offset} shows the newest", store=shlex.quote(str(store)), offset=newest)
 
 
 def _scan(out: Output, store: Store, text: str) -> Iterator[Found]:

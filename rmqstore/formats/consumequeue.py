@@ -1,4 +1,4 @@
-"""Consume queues: their names, the 20-byte unit, the 46-byte batch unit (BatchCQ, SparseCQ), the extension unit.
+"""Consume queues: their names, the 20-byte unit, the 46-byte batch unit (BatchCQ), the extension unit.
 
 Source: ConsumeQueue#putMessagePositionInfo, #fillPreBlank; BatchConsumeQueue; SparseConsumeQueue; ConsumeQueueExt
 (RocketMQ 4.3 to 5.4.0).
@@ -40,7 +40,7 @@ BATCH_UNIT = Layout(
     Field("batch_size", Int16sb, "Messages in the batch.", "messages"),
     Field("compacted_offset", Int32sb, "Always -1.", const=-1),
     Field("reserved", Int32sb, "Always 0."),
-    about="Also the unit of compacted topics (SparseCQ). File positions do not correspond to queue offsets.",
+    about="File positions do not correspond to queue offsets.",
 )
 EXT_UNIT = Layout(
     "consume queue extension unit",
@@ -61,7 +61,6 @@ PRE_BLANK_SIZE = 0x7FFFFFFF
 UNIT_SIZE, BATCH_UNIT_SIZE = UNIT.size, BATCH_UNIT.size
 """Bytes of a unit of a consume queue, and of one of a BatchCQ."""
 PRE_BLANK = UNIT.build(size=PRE_BLANK_SIZE)
-SPARSE_END = BATCH_UNIT.build(commitlog_offset=-1)
 
 EXT_MAX_ADDRESS = -(1 << 31) - 1
 _MOST_DIGITS = 10  # of a queue id, an Int32

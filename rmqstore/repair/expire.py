@@ -31,6 +31,7 @@ from rmqstore.brokers.clean_up import (
 )
 from rmqstore.brokers.outlook import candidates, disk_of, disk_of_log, rules_of
 from rmqstore.checks.misplaced_files import find_misplaced
+from rmqstore.checks.parts import kept_by_compaction
 from rmqstore.documents.content import Json
 from rmqstore.documents.journal import State, list_journals
 from rmqstore.documents.plan import Plan
@@ -42,7 +43,10 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import simple_queue
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats import consumequeue, dledger, index
+from rmqstore.formats.consumequeue import QueueName
+from rmqstore.formats.ranges import Ranges
 from rmqstore.repair.plan.plan_builder import PlanBuilder
+from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -107,7 +111,7 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     ask = options.disk_of or disk_of
     draft = PlanBuilder(store)
     remove = draft.delete if options.delete else draft.discard
-    lost = _Lost()
+    lost = _Lost(kept_by_compaction(store))
     root_disk = ask(store.root)
     plain = data = None
     logs: list[tuple[MappedFileQueue, Decision]] = []
@@ -143,6 +147,9 @@ def plan_expire(store: Store, options: ExpireOptions | None = None) -> Expiry:
     _queues(store, remove, minimum)  # also remains of an earlier clean-up: a broker's first round checks all of them
     _index(store, remove, minimum)
     _tier(draft, minimum)
+    if lost.compacted:
+        keeps = many(lost.compacted, "message")
+        draft.notes.append(Text("compaction/ keeps {messages} of the files that go: they are not lost", messages=keeps))
     decisions = {"commitlog": plain, "dledger": data}
     _explain(draft, rules, hour, decisions, root_disk)
     if options.delete:
@@ -198,10 +205,13 @@ def _take(remove: Remove, lost: _Lost, queue: MappedFileQueue, decision: Decisio
 class _Lost:
     """The messages in the files that go: their number per queue, their bytes, and their queue offsets.
 
-    `counts` and `offsets` (the first and the last one) are by queue, `TOPIC/ID`.
+    `counts` and `offsets` (the first and the last one) are by queue, `TOPIC/ID`. `kept`: what compaction keeps, which
+    is not lost; `compacted` counts it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: Mapping[QueueName, Ranges]) -> None:
+        self._kept = {name: np.array(numbers.parts, dtype=np.int64) for name, numbers in kept.items() if numbers}
+        self.compacted = 0
         self.counts: Counter[str] = Counter()
         self.bytes = 0
         self.offsets: dict[str, tuple[int, int]] = {}
@@ -212,11 +222,14 @@ class _Lost:
         for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
             if run.kind is not Kind.RECORDS or run.columns is None:
                 continue
-            self.bytes += run.stop - run.start
-            queues = self._table.of(run.columns)
+            columns = self._lost(run.columns) if self._kept else run.columns
+            if not len(columns):
+                continue
+            self.bytes += int(columns.size.sum()) + len(columns) * body_offset
+            queues = self._table.of(columns)
             numbers = np.argsort(queues, kind="stable")
             names, starts = np.unique(queues[numbers], return_index=True)
-            offsets = run.columns.queue_offset[numbers]
+            offsets = columns.queue_offset[numbers]
             lowest, highest = (each.reduceat(offsets, starts) for each in (np.minimum, np.maximum))
             counts = np.diff([*starts.tolist(), len(numbers)])
             rows = (names.tolist(), counts.tolist(), lowest.tolist(), highest.tolist())
@@ -225,6 +238,20 @@ class _Lost:
                 self.counts[name] += count
                 first, last = self.offsets.get(name, (low, high))
                 self.offsets[name] = min(first, low), max(last, high)
+
+    def _lost(self, columns: Columns) -> Columns:
+        """Return the records that compaction does not keep."""
+        queues = self._table.of(columns)
+        stays = np.zeros(len(columns), dtype=np.bool_)
+        for number in np.unique(queues).tolist():
+            spans = self._kept.get((self._table.topic(number), self._table.queue_ids[number]))
+            if spans is not None:
+                own = np.flatnonzero(queues == number)
+                offsets = columns.queue_offset[own]
+                part = np.searchsorted(spans[:, 0], offsets, "right") - 1
+                stays[own] = (part >= 0) & (offsets < spans[part, 1])
+        self.compacted += int(stays.sum())
+        return columns.take(np.flatnonzero(~stays)) if stays.any() else columns
 
     def to_json(self) -> dict[str, Json]:
         """Return the number of messages with the first and the last queue offset, by queue."""

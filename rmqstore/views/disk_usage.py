@@ -121,6 +121,10 @@ def _part_of(names: tuple[str, ...], store: Store) -> str:
         return store.part
     if names[0].startswith("dledger-") and len(names) > 1:
         return {"data": "log", "index": Text("DLedger index")}.get(names[1], "other")
+    if names[0] == "compaction" and len(names) > 2:
+        return {"compactionLog": Text("compaction logs"), "compactionCq": Text("compaction queues")}.get(
+            names[1], "compaction"
+        )
     part = _PARTS.get(names[0])
     return part or ("RocksDB" if "rocksdb" in names[0].lower() else "other")
 

@@ -43,7 +43,8 @@ class ExportOptions:
             body=style,
             export=True,
             positions=self.positions,
-            earlier=earlier_records if self.stale else None,
+            instead=earlier_records if self.stale else None,
+            stale=self.stale,
             split_batches=self.split_batches,
             scan=self.scan,
         )

@@ -72,13 +72,15 @@ class Answer:
 
     `searched`: the slowest way used: offset, index, time or log. `read`: the ranges of the log that were read.
     `more`: there are more messages than the limit. `open_texts`: texts not found, with the log not read (`read_log`).
-    `lost`: messages that the store knows of and no longer has. `named`: the texts of the question that found a message,
-    by log offset, or by `Lost.place`.
+    `lost`: messages that the store knows of and no longer has. `kept`: those that only compaction still has, the last
+    of each key, by place. `named`: the texts of the question that found a message, by log offset, by `Lost.place`, or
+    by the place of a kept message.
     """
 
     found: dict[int, Found] = field(default_factory=dict)
     traces: dict[int, Trace] = field(default_factory=dict)
     lost: dict[tuple[str, int, int, int | None], MissingMessage] = field(default_factory=dict)
+    kept: dict[lookup.Place, Found] = field(default_factory=dict)
     named: dict[object, set[str]] = field(default_factory=dict)
     searched: str = "offset"
     read: list[tuple[int, int]] = field(default_factory=list)
@@ -91,8 +93,13 @@ class Answer:
         self.lost.setdefault(lost.place, lost)
         self.named.setdefault(lost.place, set()).add(text)
 
+    def keep(self, found: Found, text: str) -> None:
+        """Add a message that only compaction has, and that a text names."""
+        self.kept[found.queue_place] = found
+        self.named.setdefault(found.queue_place, set()).add(text)
+
     def unanswered(self, texts: Iterable[str]) -> list[str]:
-        """Return the texts that name no message, found or lost."""
+        """Return the texts that name no message, found, kept or lost."""
         known = set().union(*self.named.values())
         return [text for text in texts if text not in known]
 
@@ -137,9 +144,10 @@ class _Search:
             wanted = frozenset(question.texts) - light
             if wanted or not question.texts:
                 self._log(wanted, "")
+                self._compacted(frozenset(self.answer.unanswered(wanted)))
             self.answer.open_texts = tuple(sorted(light))
             return self.answer
-        left = self._times(self._index(left - light))
+        left = self._times(self._compacted(self._index(left - light)))
         if left and question.read_log == "if-needed":
             self._log(left, Text("{few} not found by id or index: reading the log", few=first_few(sorted(left), 3)))
             left = frozenset()
@@ -159,6 +167,8 @@ class _Search:
                     found = QueueUnits(self.store, *place[:2]).message(place[2])
             if found is not None:
                 self._take(found, {text})
+            elif place is not None and (kept := self._kept_at(place)) is not None:
+                self.answer.keep(kept, text)
             elif place is not None and (lost := self.losses.at_place(place)) is not None:
                 self.answer.lose(lost, text)
             else:
@@ -266,6 +276,32 @@ class _Search:
                 end = offset + message.size + log.body_offset
                 return end == following or _only_blank(log.queue, end - log.body_offset, following - log.body_offset)
         return False
+
+    # --- compaction -------------------------------------------------------------------------------------------------
+
+    @property
+    def _compacts(self) -> bool:
+        return self.store.part is None and "compaction" in self.store.top
+
+    def _kept_at(self, place: Place) -> Found | None:
+        if not self._compacts:
+            return None
+        from rmqstore.views.compacted import kept_at
+
+        return kept_at(self.store, place)
+
+    def _compacted(self, texts: frozenset[str]) -> frozenset[str]:
+        """Look for the last messages with keys or ids in compacted topics; return the texts not found."""
+        if not texts or not self._compacts:
+            return texts
+        from rmqstore.views.compacted import last_kept
+
+        known = set()
+        for text in sorted(texts):
+            for found in last_kept(self.store, self._scan_for((text,))):
+                self.answer.keep(found, text)
+                known.add(text)
+        return texts - known
 
     # --- the time in a unique id ------------------------------------------------------------------------------------
 

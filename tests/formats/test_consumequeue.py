@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rmqstore.formats import consumequeue as cq
+from rmqstore.formats.compaction import SPARSE_END
 
 # first three units of SCHEDULE_TOPIC_XXXX/2, 4.9.7
 SCHEDULE_4_9_7 = bytes.fromhex(
@@ -44,7 +45,7 @@ def test_a_unit_has_the_bytes_that_java_writes(offset: int, size: int, tags_code
 def test_fillers_are_the_brokers() -> None:
     assert bytes.fromhex("00000000000000007FFFFFFF0000000000000000") == cq.PRE_BLANK
     assert cq.EXT_END.build() == b"\xff\xff"
-    assert b"\xff" * 8 + bytes(30) + b"\xff" * 4 + bytes(4) == cq.SPARSE_END
+    assert b"\xff" * 8 + bytes(30) + b"\xff" * 4 + bytes(4) == SPARSE_END
 
 
 def test_units_of_a_real_schedule_queue() -> None:

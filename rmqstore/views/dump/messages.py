@@ -6,6 +6,7 @@ and the runs that are not records, from which `Skipped` sums up what was skipped
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from rmqstore.messages.arrow import ArrowRows
 
 
+RENDERED_BY = {"arrow": "rmqstore.messages.arrow"}
+"""What renders records in a form that only an export needs."""
 SPLIT = 4 << 20
 CHUNK = SPLIT + (64 << 10)  # holds a split with the record that extends beyond its end
 WRONG_CRC = (Fault.BODY_CRC, Fault.RECORD_CRC)
@@ -148,8 +151,9 @@ def logs_of(store: Store, what: str = "messages") -> list[Log]:
     return sorted((log for log in logs if what in ("messages", log.name)), key=lambda log: log.queue.start)
 
 
-EarlierRecords = Callable[[Store, ScanOptions, int, Progress], Iterator[tuple[str, Columns]]]
-"""Yields file name and records of earlier logs; takes the number of processes, and what counts the bytes read."""
+OtherRecords = Callable[[Store, ScanOptions, int, Progress], Iterator[tuple[str, Columns]]]
+"""Yields file name and records that are not messages of the log; takes the number of processes, and what counts the
+bytes read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +163,9 @@ class Job:
     `form`: how records are rendered: "text" (JSON lines), "csv", "message" (`FoundRecord`), "arrow" (record batch) or
     "columns" (`MessageTable`). `entries`: render DLedger entries with the message inside. `foreign`: include records
     whose PHYSICALOFFSET is not their offset. `export`: only sound records, with the fields of an export, and with
-    `schema.POSITIONS` if `positions`. `earlier`: what reads records of earlier logs, which the job has instead of
-    messages. `iso`: times in ISO 8601 instead of epoch ms. `split_batches`: the messages of batch records instead of
-    these.
+    `schema.POSITIONS` if `positions`. `instead`: what reads other records, which the job has instead of messages;
+    `stale`: those of earlier logs. `iso`: times in ISO 8601 instead of epoch ms. `split_batches`: the messages of batch
+    records instead of these.
     """
 
     selection: Selection
@@ -171,7 +175,8 @@ class Job:
     foreign: bool = False
     export: bool = False
     positions: bool = False
-    earlier: EarlierRecords | None = None
+    instead: OtherRecords | None = None
+    stale: bool = False
     iso: bool = False
     split_batches: bool = False
     scan: ScanOptions = field(default_factory=ScanOptions)
@@ -224,7 +229,7 @@ def lines_of(job: Job) -> MessageLines:
         export=job.export,
         positions=job.positions,
         repaired=job.selection.repaired,
-        stale=job.earlier is not None,
+        stale=job.stale,
     )
     lines.iso = job.iso
     lines.fillers = job.selection.fillers
@@ -233,9 +238,8 @@ def lines_of(job: Job) -> MessageLines:
 
 @lru_cache(maxsize=4)
 def _arrow_rows(job: Job) -> ArrowRows:
-    from rmqstore.messages.arrow import ArrowRows
-
-    return ArrowRows(job.body, positions=job.positions, repaired=job.selection.repaired, stale=job.earlier is not None)
+    renderer: type[ArrowRows] = importlib.import_module(RENDERED_BY["arrow"]).ArrowRows
+    return renderer(job.body, positions=job.positions, repaired=job.selection.repaired, stale=job.stale)
 
 
 def render_split(job: Job, split: Split, area: U8 | None = None) -> Rendered:
@@ -283,8 +287,8 @@ def _render(
         out.ends += [ends] if job.selection.limit is not None or job.selection.reverse else []
 
 
-def _earlier(job: Job, found: Iterator[tuple[str, Columns]]) -> Iterator[Rendered]:
-    """Yield the selected records of earlier logs."""
+def _instead(job: Job, found: Iterator[tuple[str, Columns]]) -> Iterator[Rendered]:
+    """Yield the selected records that are not messages of the log."""
     selector = _selector(job.selection)
     for file, columns in found:
         mask = selector.mask(columns)
@@ -377,8 +381,8 @@ def _parts(
     store: Store, what: str, job: Job, damage: Skipped | None, jobs: int = 1, progress: Progress = None
 ) -> Iterator[Rendered]:
     """Yield the results of all splits; with `reverse` the last split first, its records still in address order."""
-    if job.earlier is not None:
-        yield from _earlier(job, job.earlier(store, job.scan, jobs, progress))
+    if job.instead is not None:
+        yield from _instead(job, job.instead(store, job.scan, jobs, progress))
         return
     damage = Skipped() if damage is None else damage
     logs = logs_of(store, what)

@@ -1,112 +1,25 @@
-"""Units and rows of everything beside the log, as batches of columns.
-
-These are consume queues, DLedger index, index files, timer log and wheel; the rows of rocksdbstore/ (timed messages,
-half messages, index entries, the position of each family) and of kvStore/ (messages that POP consumers have received
-and not acknowledged).
-"""
+"""Units of everything beside the log, as batches of columns: consume queues, DLedger index, index files, timer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from itertools import islice
 
 import numpy as np
 
 from rmqstore.files.files import SmallReads
 from rmqstore.files.index import index_header, index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.files.rocksdb.rows import MessageRows, pop_rows
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger, index, properties, timer
 from rmqstore.formats.layout import Layout
-from rmqstore.formats.pop import PopRow
-from rmqstore.formats.rocksdbstore import (
-    INDEX_FAMILY,
-    POSITION_KEYS,
-    TIMELINE,
-    TIMER_FAMILY,
-    TRANS_FAMILY,
-    IndexRow,
-    TimerRow,
-    TransRow,
-    parse_index_row,
-    parse_timer_row,
-    parse_trans_row,
-)
-from rmqstore.views.dump.batches import Array, Batch, fields_of, unparsed_rows, wanted_rows, within
+from rmqstore.views.dump.batches import Array, Batch, fields_of, wanted_rows, within
 from rmqstore.views.dump.selection import Selection
-
-Parse = Callable[[bytes, bytes], TimerRow | TransRow | IndexRow | None]
-
-
-def timer_rows(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Yield the positions of the family `timer`, then its rows; `pending`: not yet delivered.
-
-    `selection.since` and `until` are due times. Errors: CannotRead, after all readable rows.
-    """
-    rows = MessageRows.of(store)
-    delivered = (rows.position(TIMER_FAMILY, TIMELINE) or 0) if rows is not None else 0
-    for batch in _rows(rows, TIMER_FAMILY, parse_timer_row, selection, time="deliver_time"):
-        due = batch.get("deliver_time")
-        yield batch if due is None else {**batch, "pending": np.asarray(due) >= delivered}
-
-
-def trans_rows(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Yield the position of the family `trans`, then its rows. Errors: CannotRead, after all readable rows."""
-    yield from _rows(MessageRows.of(store), TRANS_FAMILY, parse_trans_row, selection)
-
-
-def index_rows(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Yield the positions of the family `default`, then its rows. Errors: CannotRead, after all readable rows."""
-    yield from _rows(MessageRows.of(store), INDEX_FAMILY, parse_index_row, selection, time="store_timestamp")
-
-
-def _rows(rows: MessageRows | None, family: str, parse: Parse, selection: Selection, time: str = "") -> Iterator[Batch]:
-    if rows is None:
-        return
-    for key in POSITION_KEYS[family]:
-        value = rows.position(family, key)
-        if value is not None and selection.limit is None:
-            yield {"key": key.decode(), "position": value}
-    yield from unparsed_rows(rows.unknown_names(family).items())
-    for keys, values in rows.rows(family):
-        found = [(key, value, parse(key, value)) for key, value in zip(keys, values, strict=True)]
-        yield from unparsed_rows((key, value) for key, value, row in found if row is None)
-        yield from _parsed([row for *_, row in found if row is not None], selection, "commitlog_offset", time)
-
-
-def popped_rows(store: Store, selection: Selection) -> Iterator[Batch]:
-    """Yield the rows of kvStore/. `selection.start` and `stop` are queue offsets, `since` and `until` visible times.
-
-    Errors: CannotRead.
-    """
-    rows = pop_rows(store)
-    while found := list(islice(rows, UNITS)):
-        yield from unparsed_rows((key, value) for key, value, row in found if row is None)
-        parsed = [row for *_, row in found if row is not None and selection.wants_queue(row.topic, row.queue_id)]
-        yield from _parsed(parsed, selection, "queue_offset", "visible_time")
-
-
-def _parsed(
-    rows: Sequence[TimerRow | TransRow | IndexRow | PopRow], selection: Selection, offset: str, time: str
-) -> Iterator[Batch]:
-    """Yield rows as columns, if their `offset` and `time` (fields; "" for none) are selected."""
-    if not rows:
-        return
-    cells = {field.name: [getattr(row, field.name) for row in rows] for field in fields(rows[0])}
-    batch = {name: np.array(own, dtype=object if isinstance(own[0], str) else np.int64) for name, own in cells.items()}
-    wanted = within(batch[offset], selection.start, selection.stop)
-    if time:
-        wanted &= within(batch[time], selection.since, selection.until)
-    yield from wanted_rows(batch, wanted, selection)
-
 
 UNITS = 1 << 15  # units read at a time
 
 
-def _arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[tuple[int, Array]]:
+def unit_arrays(file: MappedFile, layout: Layout, selection: Selection) -> Iterator[tuple[int, Array]]:
     """Yield (position in the file, units) of a file chunk by chunk; chunks of zeros are omitted."""
     size = layout.size
     whole = min(file.length, file.file_size) // size * size
@@ -139,7 +52,7 @@ def _units_in_files(store: Store, selection: Selection, *, batch: bool) -> Itera
     queues = [q for q in queues if batch or not store.reads_rows(q.topic)]
     for one in selection.ordered(queues):
         for file in selection.ordered(one.queue.files):
-            for at, units in _arrays(file, layout, selection):
+            for at, units in unit_arrays(file, layout, selection):
                 wanted = (units["size"] != 0) | (units["commitlog_offset"] != 0)
                 if batch:
                     position = units["base_offset"].astype(np.int64)
@@ -166,7 +79,7 @@ def dledger_index_units(store: Store, selection: Selection) -> Iterator[Batch]:
     else:
         return
     for file in selection.ordered(queue.files):
-        for _, units in _arrays(file, layout, selection):
+        for _, units in unit_arrays(file, layout, selection):
             wanted = (units["magic"] != 0) | (units["size"] != 0)
             wanted &= within(units["index"], selection.start, selection.stop)
             yield from wanted_rows({"file": file.name, **fields_of(units, layout)}, wanted, selection)
@@ -225,7 +138,7 @@ def timer_log_units(store: Store, selection: Selection) -> Iterator[Batch]:
     if queue is None:
         return
     for file in selection.ordered(queue.files):
-        for at, units in _arrays(file, layout, selection):
+        for at, units in unit_arrays(file, layout, selection):
             position = file.start + at + np.arange(len(units)) * layout.size
             wanted = units["size"] == layout.size
             wanted &= within(position, selection.start, selection.stop)
@@ -241,7 +154,7 @@ def timer_wheel_slots(store: Store, selection: Selection) -> Iterator[Batch]:
     length = entry.length if entry is not None else 0
     layout = timer.WHEEL_SLOT
     file = MappedFile(path, 0, length, length, files=store.files)
-    for at, slots in _arrays(file, layout, selection):
+    for at, slots in unit_arrays(file, layout, selection):
         number = at // layout.size + np.arange(len(slots))
         used = (slots["time"] != 0) | (slots["num"] != 0)
         yield from wanted_rows({"slot": number, **fields_of(slots, layout)}, used, selection)
@@ -255,8 +168,4 @@ READERS: Mapping[str, Reader] = {
     "index": index_units,
     "timerlog": timer_log_units,
     "timerwheel": timer_wheel_slots,
-    "timer-rows": timer_rows,
-    "trans-rows": trans_rows,
-    "index-rows": index_rows,
-    "pop-rows": popped_rows,
 }

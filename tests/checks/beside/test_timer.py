@@ -16,7 +16,8 @@ from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
-from rmqstore.formats import consumequeue, timer
+from rmqstore.formats import timer
+from rmqstore.formats.compaction import SPARSE_END
 from rmqstore.formats.properties import parse_properties
 from tests.checks.sound import located, opened, queue_range
 from tests.damage import copy_span, cut, flip, garble, grow, overwrite, zero
@@ -304,7 +305,7 @@ def test_units_out_of_order_are_named(tmp_path: Path) -> None:
 
 def test_an_end_marker_closes_a_compacted_queue_file(store: Path) -> None:
     _, queue = halves(store)
-    overwrite(queue / LOG, 20 * 46, consumequeue.SPARSE_END)
+    overwrite(queue / LOG, 20 * 46, SPARSE_END)
     assert compaction(store).listed == []
     overwrite(queue / LOG, 20 * 46 + 3, b"\0")
     assert located(compaction(store)) == [("TM-COMPACTION", "Compact_11/0", LOG, 20 * 46)]
