@@ -591,6 +591,8 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     if mended:
         by = Text("mended by the repair") if losses.when == "repair" else Text("`rmqstore recover` mends them")
         yield Text("Damaged, but {by}: {messages}", by=by, messages=many(len(mended), "message"))
+        if lacking := sum(one.incomplete for one in mended):
+            yield Text("  {messages} without properties that nothing proves", messages=many(lacking, "message"))
     if cut:
         count = many(len(cut), "message")
         yield Text("Good, but the next start would delete them: {count} (`rmqstore recover` keeps them)", count=count)

@@ -402,6 +402,8 @@ WORD = b"RMQSTORE"
 """Eight bytes that the property text of every filler with a mark in it contains."""
 FILLER_KEY = "RMQSTORE_FILLER"
 """Property that marks a filler. Its value is the length in bytes."""
+UNKNOWN_KEY = "RMQSTORE_UNKNOWN"
+"""Property of a message whose body a repair kept; its value names what of the message is unknown."""
 FILLER_TAG = "RMQSTORE-FILLER"
 """Tag of a filler without a given tags code; a tag for a given code begins with this text."""
 FILLER_TOPICS = (b"RMQSTORE_FILLER", b"_")

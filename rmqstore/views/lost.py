@@ -63,10 +63,10 @@ class LostMessage:
     """One message. Fields that are neither in its record nor in its queue entry are None.
 
     `cause`: damage (the log lacks it), cut (it is sound, but a start would delete it), no-unit (it is sound, but no
-    unit leads a consumer to it), or expired (its log file is gone). `body`: intact, damaged or gone.
-    `mended`: the repair restores it. `filler`: after the repair, a filler has its queue offset. `key_hashes`: hashes of
-    its index entries; `indexed_time`: store time according to them, up to 1 s too early. `consumed_by`: groups, or None
-    if consumer progress is unknown. Units: bytes, ms.
+    unit leads a consumer to it), or expired (its log file is gone). `body`: intact, damaged or gone. `mended`: the
+    repair restores it; `incomplete`: except for properties that nothing proves. `filler`: after the repair, a filler
+    has its queue offset. `key_hashes`: hashes of its index entries; `indexed_time`: store time according to them, up to
+    1 s too early. `consumed_by`: groups, or None if consumer progress is unknown. Units: bytes, ms.
     """
 
     topic: str
@@ -83,6 +83,7 @@ class LostMessage:
     cause: str = "damage"
     body: str = GONE
     mended: bool = False
+    incomplete: bool = False
     filler: bool = False
     consumed_by: tuple[str, ...] | None = ()
     found: Found | None = None
@@ -217,7 +218,8 @@ class LostMessages:
         out.account = account
         out.at_least |= account.at_least
         known = {(one.topic, one.queue_id, one.queue_offset) for one in out.damaged}
-        counts = Counter(place[:2] for place in known)
+        readable = {place for place in known if _is_in_log(account, place)}
+        counts = Counter(place[:2] for place in known - readable)
         found: list[LostMessage] = []
         unlisted: dict[str, int] = {}
         for (topic, queue_id), one in sorted(account.queues.items()):
@@ -234,7 +236,8 @@ class LostMessages:
             if left > 0:
                 unlisted[f"{topic}/{queue_id}"] = left
         out.damaged += self._indexed(found)
-        left = account.lost_already - account.fillers - len(out.damaged) - sum(unlisted.values())
+        listed = len(out.damaged) - len(readable)
+        left = account.lost_already - account.fillers - listed - sum(unlisted.values())
         out.unlisted = unlisted | ({"": left} if left > 0 else {})
 
     def undelivered(self, account: Account, parts: Mapping[QueueName, QueuePart]) -> Iterator[LostMessage]:
@@ -328,8 +331,11 @@ class LostMessages:
     def _from_plan(self, out: Losses, plan: Plan, record_at: RecordAt, *index_paths: list[Path]) -> None:
         """Add the messages of a plan. Each list of index files is searched for what the lists before it do not have."""
         out.damaged += [self.damaged(record, record_at) for record in _records(plan.facts.get("fillers"))]
-        for record in _records(plan.facts.get("mended")):
-            out.damaged.append(replace(self.damaged(record, self._here), mended=True, filler=False))
+        incomplete = {record.offset for record in _records(plan.facts.get("damaged"))}
+        kept = (record for fact in ("mended", "kept", "damaged") for record in _records(plan.facts.get(fact)))
+        for record in {record.offset: record for record in kept}.values():
+            one = replace(self.damaged(record, self._here), mended=True, filler=False)
+            out.damaged.append(replace(one, incomplete=record.offset in incomplete))
         offsets = {one.offset for one in out.damaged if one.offset is not None}
         sizes = index_sizes(self.store)
         known: dict[int, Indexed] = {}
@@ -394,6 +400,12 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
             fits = tuple(key for key_hash in one.key_hashes for key in table.get(key_hash, ()))
         if fits:
             yield one, fits
+
+
+def _is_in_log(account: Account, place: Place) -> bool:
+    """Return whether a damaged message is in the log all the same: a broker reads its record."""
+    one = account.queues.get(place[:2])
+    return one is not None and place[2] in one.in_log and place[2] not in one.lost_already
 
 
 def applied_repairs(store: Store) -> Iterator[tuple[Journal, Plan]]:

@@ -35,6 +35,7 @@ from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.message import MIN_SIZE, Message
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.services import one_bit_apart
+from rmqstore.repair.salvage.known_tags import KnownTags
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
@@ -358,6 +359,11 @@ class Evidence:
     def progress(self) -> ConsumerProgress:
         """Return the consumer progress, which also tells which groups will get a filler."""
         return ConsumerProgress(self.store)
+
+    @cached_property
+    def tags(self) -> KnownTags:
+        """Return the TAGS of the messages in the log."""
+        return KnownTags(self.store, self.logs)
 
     @cached_property
     def strangers(self) -> dict[int, QueueSlot | None]:

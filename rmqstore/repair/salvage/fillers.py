@@ -62,7 +62,7 @@ _NOBODY = "SELF_TEST_TOPIC"
 
 def smallest_visible(slot: QueueSlot) -> int:
     """Return the length of the shortest visible filler for a slot in bytes."""
-    needed = min(len(properties.build_properties(p, last_separator=False)) for p in _needed(slot))
+    needed = min(len(properties.build_properties(p, last_separator=False)) for p in needed_properties(slot))
     topic = slot.topic.encode()
     return record_size(_least_body(slot.topic), len(topic), needed, v2=len(topic) > MAX_TOPIC_V1)
 
@@ -177,7 +177,7 @@ def _least_body(topic: str) -> int:
     return 1 if properties.is_system_topic(topic) else 0
 
 
-def _needed(slot: QueueSlot) -> Iterator[dict[str, str]]:
+def needed_properties(slot: QueueSlot) -> Iterator[dict[str, str]]:
     """Yield the properties that the readers of a topic require, the best set first."""
     base: dict[str, str] = {}
     if slot.count:
@@ -214,7 +214,7 @@ def _choices(
     own_tag = slot.topic in OP_TOPICS
     more = {properties.DUP_INFO: "0_0"} if around.dup_info else {}
     tags: list[dict[str, str]] = [{}] if own_tag else list(_tags(slot))
-    for needed in _needed(slot):
+    for needed in needed_properties(slot):
         needed = needed | more
         old = {k: v for k, v in kept.items() if k not in needed}
         if slot.topic.startswith(properties.REVIVE_TOPIC_PREFIX):

@@ -37,15 +37,15 @@ from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few
 from rmqstore.repair.repaired_log import RepairedLog
 from rmqstore.repair.salvage.candidates import (
     dispatched_flag,
-    mend_properties,
     proved_batches,
     proved_tags,
     set_fields,
     sound_ports,
     with_tags,
 )
-from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue
+from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue, key_of
 from rmqstore.repair.salvage.places import framed_records
+from rmqstore.repair.salvage.whole_bodies import UNPROVED, mend_text
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined, many
 
@@ -566,7 +566,7 @@ class FramedRecords:
             new = with_tags(new, slot.tags_code) if slot is not None else new
         else:
             code = self._tags_code(after, start)
-            mended = mend_properties(new, code)
+            mended = mend_text(new, QueueSlot(*key_of(after), code), self.evidence.tags)
             if mended is None or not usable(after, mended.record):
                 fix = self._change(suspect.log, start, raw, Text("unrecoverable properties"))
                 fix.new, fix.reasons = None, [Text("unrecoverable properties")]
@@ -574,7 +574,8 @@ class FramedRecords:
                 return
             new, unproved = mended.record, mended.unproved
             restored = Text("its property text restored")
-            reasons.append(Text("damaged characters of its property text replaced") if unproved else restored)
+            replaced = Text("damaged characters of its property text replaced")
+            reasons.append(unproved if unproved == UNPROVED else replaced if unproved else restored)
             queues.add((after.topic_text, after.queue_id))
             proofs |= {TAGS_PROOF} if code is not None and not unproved else set()
         if new != raw:

@@ -223,9 +223,9 @@ class Steps:
     """Adds the steps of a salvage to a draft, and collects visible fillers, losses and notes.
 
     `restored` are messages that a CRC corrected; `damaged` messages that stay readable although some of their original
-    bytes are unknown, as facts of a plan; `covered` the ranges of global offsets that steps repair; `unplaced` lost
-    queue offsets without room for a filler; `rebuild` queues that must be rebuilt. `given_up` counts good messages that
-    are lost to damage beside them.
+    bytes are unknown, as facts of a plan; `kept` those of them, and others, that no broker reads now; `covered` the
+    ranges of global offsets that steps repair; `unplaced` lost queue offsets without room for a filler; `rebuild`
+    queues that must be rebuilt. `given_up` counts good messages that are lost to damage beside them.
     """
 
     def __init__(
@@ -240,6 +240,7 @@ class Steps:
         self.fillers: list[Filler] = []
         self.restored: list[Restored] = []
         self.damaged: list[dict[str, Json]] = []
+        self.kept: list[dict[str, Json]] = []
         self.rebuild: set[QueueName] = set()
         self.unplaced: list[QueueSlot] = []
         self.covered: list[tuple[int, int]] = []
@@ -262,6 +263,7 @@ class Steps:
             else:
                 record = cell.kept.record
                 self.restored += [cell.kept.restored] if cell.kept.restored is not None else []
+                self._list_kept(record, cell.start + body_offset)
                 if cell.expected is not None:
                     self._give_unit(cell.expected, cell.start + body_offset, len(record))
             if body_offset:
@@ -286,18 +288,22 @@ class Steps:
         if damage.file is None:
             self.loss.bytes += damage.length
             return
-        for cell in layout.cells:
-            if cell.kept is not None and cell.kept.unproved:
-                self._list_damaged(cell.kept.record, cell.start + layout.body_offset, cell.kept.unproved)
-                self._save(damage.file, cell.start + layout.body_offset, cell.length - layout.body_offset, why)
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
         lossy = any(not c.blank or any(run.stop > c.start for run in dirty) for c in gone)
         on_disk = damage.length - damage.short
+        saved = lossy and on_disk > 0 and any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs)
         if lossy and on_disk:
             self.loss.bytes += sum(c.length for c in gone if not c.blank)
-            if any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs):
-                self._save(damage.file, damage.start, on_disk, why)
+        if saved:
+            self._save(damage.file, damage.start, on_disk, why)
+        for cell in layout.cells:
+            if cell.kept is None or not cell.kept.unproved:
+                continue
+            start, length = cell.start + layout.body_offset, cell.length - layout.body_offset
+            self._list_damaged(cell.kept.record, start, cell.kept.unproved)
+            if not saved:
+                self._save(damage.file, start, length, why)
 
     def _save(self, file: MappedFile, start: int, length: int, why: str) -> None:
         """Have `length` bytes from a global offset on saved in lost+found."""
@@ -408,6 +414,13 @@ class Steps:
         if fix.unproved:
             self._list_damaged(new, at, fix.unproved)
 
+    def _list_kept(self, record: bytes, at: int) -> None:
+        """List a message in damage that the repair keeps."""
+        message, _ = parse_message(record)
+        if message is not None and message.is_dispatched and len(self.kept) < _MOST_KEPT:
+            row: dict[str, Json] = {"topic": message.topic_text, "queue_id": message.queue_id}
+            self.kept.append(row | {"queue_offset": message.queue_offset, "offset": at})
+
     def _list_damaged(self, record: bytes, at: int, why: str) -> None:
         """List a message that stays readable, although some of its original bytes are unknown."""
         self.notes.append(Text("the message at {at:,} is kept, but {why}", at=at, why=why))
@@ -447,6 +460,7 @@ def _why(layout: SpanLayout) -> str:
     return joined_texts(parts)
 
 
+_MOST_KEPT = 10_000  # messages that a plan lists
 MOST_FILLERS = 1000
 """Maximum number of visible fillers without --accept-fillers."""
 
@@ -637,6 +651,8 @@ class Salvage:
             draft.facts["fillers"] = [f.to_json() for f in visible]
         if steps.restored:
             draft.facts["mended"] = [asdict(r) for r in sorted(steps.restored, key=lambda r: r.offset)]
+        if steps.kept:
+            draft.facts["kept"] = list(steps.kept)
         draft.list_damaged(steps.damaged)
         if steps.given_up:
             draft.more["good_messages_given_up"] = steps.given_up

@@ -25,6 +25,7 @@ from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats import message as records
+from rmqstore.formats.halfrecord import message_with_body
 from rmqstore.formats.message import (
     MIN_SIZE,
     PHYSICAL_OFFSET_AT,
@@ -42,7 +43,6 @@ from rmqstore.repair.salvage.candidates import (
     dispatched_flag,
     is_possible,
     mend_fields,
-    mend_properties,
     mend_record_crc,
     put,
     set_fields,
@@ -53,6 +53,7 @@ from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, index_bounds, lay_out
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage
+from rmqstore.repair.salvage.whole_bodies import keep_body, mend_text
 from rmqstore.scan.tiling import Kind, Run
 
 
@@ -206,8 +207,11 @@ class Solver:
             raw = damage.log.queue.pread(cell.length - body_offset, cell.start + body_offset)
             if cell.kept is not None or cell.given_up or len(raw) < cell.length - body_offset:
                 continue
-            if cell.message is not None and cell.expected is None:
-                cell.expected = self.own_slot(cell.message, cell.start + body_offset, named)
+            message = cell.message if cell.expected is None else None
+            if cell.expected is None and cell.message is None:
+                message = message_with_body(raw)
+            if message is not None and message.topic:
+                cell.expected = self.own_slot(message, cell.start + body_offset, named)
             cell.kept = self.answer(cell, raw, body_offset, around)
             if cell.kept is not None:
                 cell.expected = self._as_kept(cell.kept.record, cell.expected)
@@ -215,7 +219,8 @@ class Solver:
             start, length = free.start + body_offset, free.stop - free.start - body_offset
             if free.last or length > MIN_SIZE << 16:
                 continue
-            mended = mend_fields(damage.log.queue.pread(length, start), start, None, around)
+            raw = damage.log.queue.pread(length, start)
+            mended = mend_fields(raw, start, None, around) or self._by_neighbours(raw, start, named, around)
             message = parse_message(mended.record)[0] if mended is not None else None
             one = self.own_slot(message, start, named) if message is not None else None
             if one is not None and mended is not None and message is not None:
@@ -225,6 +230,16 @@ class Solver:
                 layout.free.remove(free)
                 layout.cells.append(Cell(free.start, free.stop - free.start, one, kept=Kept(record)))
         layout.cells.sort(key=lambda c: c.start)
+
+    def _by_neighbours(
+        self, raw: bytes, at: int, named: Mapping[tuple[str, int, int], int], around: Around
+    ) -> Kept | None:
+        """Return the record with a whole body whose place only the records around it prove."""
+        message = message_with_body(raw)
+        expected = self.own_slot(message, at, named) if message is not None and message.topic else None
+        if expected is None:
+            return None
+        return keep_body(raw, at, expected, self.evidence.tags, append_crc=around.append_crc)
 
     def _as_kept(self, record: bytes, expected: Expected | None) -> Expected | None:
         """Return what is known of a kept record: a CRC may prove another queue or offset than its header had."""
@@ -260,6 +275,7 @@ class Solver:
             or mend_fields(raw, at, expected, around)
             or (self._in_sister_queue(message, raw, at) if message is not None else None)
             or (mend_record_crc(raw, at, expected, accept_odds=self.accept_odds) if message is not None else None)
+            or keep_body(raw, at, expected, self.evidence.tags, append_crc=around.append_crc)
         )
 
     def _in_sister_queue(self, message: Message, raw: bytes, at: int) -> Kept | None:
@@ -281,7 +297,8 @@ class Solver:
         if not properties.property_faults(message.properties):
             return Kept(raw)
         code = slot.tags_code if slot is not None and slot.topic != properties.SCHEDULE_TOPIC else None
-        mended = mend_properties(raw, None if code is not None and consumequeue.is_ext_address(code) else code)
+        code = None if code is not None and consumequeue.is_ext_address(code) else code
+        mended = mend_text(raw, QueueSlot(*key_of(message), code), self.evidence.tags)
         return mended if mended is not None and usable(message, mended.record) else None
 
     def own_slot(self, message: Message, at: int, named: Mapping[tuple[str, int, int], int]) -> Expected | None:

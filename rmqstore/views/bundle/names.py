@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from hashlib import blake2b
 
 from rmqstore.formats import properties as p
-from rmqstore.formats.message import FILLER_KEY
+from rmqstore.formats.message import FILLER_KEY, UNKNOWN_KEY
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _AS_NAME = bytes(_LETTERS[i % len(_LETTERS)] for i in range(256))
@@ -221,7 +221,7 @@ _OF_BROKER = frozenset(
         *(p.TIMER_DELAY_SEC, p.TIMER_DELAY_MS, p.TIMER_DELIVER_MS, p.TIMER_OUT_MS, p.TIMER_ENQUEUE_MS),
         *(p.TIMER_DEQUEUE_MS, p.TIMER_ROLL_TIMES, p.TIMER_DELAY_LEVEL, p.RECONSUME_TIME, p.MAX_RECONSUME_TIMES),
         *(p.TRACE_SWITCH, p.TRANSACTION_CHECK_TIMES, p.TRANSACTION_PREPARED_QUEUE_OFFSET, p.CHECK_IMMUNITY_TIME),
-        *(p.INNER_MULTI_QUEUE_OFFSET, p.FIRST_POP_TIME, p.BORN_TIMESTAMP, FILLER_KEY),
+        *(p.INNER_MULTI_QUEUE_OFFSET, p.FIRST_POP_TIME, p.BORN_TIMESTAMP, FILLER_KEY, UNKNOWN_KEY),
     )
 )
 _TOPICS = frozenset(
