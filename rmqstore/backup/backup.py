@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqstore.backup.keeping import KeepRule
 from rmqstore.backup.log_copy import CopyOptions, LogCopier
 from rmqstore.backup.manifest import (
     CHUNK,
@@ -26,7 +27,7 @@ from rmqstore.backup.manifest import (
     config_key,
     layout_of,
 )
-from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder, now
+from rmqstore.backup.repository import Forgotten, StoreFolder, now
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.problems import codes
 from rmqstore.errors import CouldNotCheck, NotAStore, OutputExists, UsageError
@@ -306,8 +307,8 @@ class _BackupRun:
         """Return what the repository has of a log: of the last snapshot, and of an interrupted run after it."""
         known = self.before.log(name) if self.before is not None else None
         more = self.unfinished.log(name) if self.unfinished is not None else None
-        if known is not None and self.options.keep.age is not None:
-            oldest = started - self.options.keep.age
+        oldest = self.options.keep.oldest(self.folder.snapshots(), started) if known is not None else None
+        if known is not None and oldest is not None:
             files = tuple(f for f in known.files if f.start + known.file_size > known.begin or f.last_time >= oldest)
             known = replace(known, files=files)
         if more is not None:

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
+from rmqstore.backup.keeping import KeepRule, name_at
 from rmqstore.backup.manifest import (
     FORMAT,
     Manifest,
@@ -34,14 +34,13 @@ from rmqstore.backup.manifest import (
     refuse_newer,
 )
 from rmqstore.backup.storage import LocalStorage, Storage, is_name
-from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, UsageError
+from rmqstore.errors import CouldNotCheck, NotAStore, NotReadable, Refused, UsageError
 from rmqstore.files.disk import REPOSITORY, address_in_repository
 from rmqstore.texts import Text, joined
 
 UNFINISHED = "unfinished.json"
 _LOCK = "lock"
 _MARK = "::"
-_LAST = 253_402_300_799  # the last second of the year 9999
 _PARTS = "log", "config"  # folders with objects of snapshots
 _CHUNK = 4 << 20
 Progress = Callable[[int], None]
@@ -57,11 +56,11 @@ class Forgotten:
 
 
 @dataclass(frozen=True, slots=True)
-class KeepRule:
-    """What to keep: snapshots and expired files of the last `age` ms, and at most `size` bytes; None: no limit."""
+class Copied:
+    """What was copied to another repository: names of snapshots, and bytes of their objects."""
 
-    age: int | None = None
-    size: int | None = None
+    snapshots: tuple[str, ...]
+    bytes: int
 
 
 class Repository:
@@ -232,11 +231,8 @@ class StoreFolder:
                 self._stored += made.new_bytes
             if self._stored > keep.size:
                 return True
-        if keep.age is None:
-            return False
-        names, oldest = self.snapshots(), order_of(name_at(made.time - keep.age))
-        gone = sum(order_of(name) < oldest for name in names[:-1])
-        return 0 < len(names) <= 20 * gone
+        names = self.snapshots() if keep.age is not None or keep.counts else []
+        return 0 < len(names) <= 20 * len(keep.outdated(names, made.time))
 
     def forget(self, keep: KeepRule, now_ms: int) -> Forgotten:
         """Remove the snapshots that are not kept, and all objects that no snapshot needs; the newest always stays.
@@ -248,7 +244,8 @@ class StoreFolder:
         if not names:  # nothing says what is needed; objects without any snapshot are those of an unfinished one
             return Forgotten((), 0, 0)
         manifests = {name: self.manifest(name) for name in names}
-        gone = _outdated(list(manifests.values()), keep, now_ms)
+        gone = keep.outdated(names, now_ms)
+        gone += _beyond(keep.size, [one for name, one in manifests.items() if name not in gone])
         for name in gone:  # the manifest first: a snapshot without its objects never exists
             self.storage.delete(self.key(f"snapshots/{name}.json"))
         needed = {key for name, one in manifests.items() if name not in gone for key, _, _ in one.objects()}
@@ -265,6 +262,56 @@ class StoreFolder:
                     objects, size = objects + 1, size + entry.size
         return Forgotten(tuple(gone), objects, size)
 
+    def copy_to(self, target: StoreFolder, progress: Progress | None = None) -> Copied:
+        """Copy the snapshots that another folder of this name lacks, oldest first; an interrupted copy is continued.
+
+        Errors: Refused, before anything is written, if the target has a snapshot or an object of another history;
+        CouldNotCheck for an object that is not as its manifest says: its snapshot does not exist in the target then.
+        """
+        with target.locked():
+            there = {name: target.manifest(name) for name in target.snapshots()}
+            known = {key: digest for one in there.values() for key, _, digest in one.objects()}
+            missing: list[Manifest] = []
+            for name in self.snapshots():
+                manifest = self.manifest(name)
+                other = next((key for key, _, digest in manifest.objects() if known.get(key, digest) != digest), "")
+                if other or there.get(name, manifest) != manifest:
+                    raise Refused(
+                        Text("{address} has another history: {what}", address=target.address, what=other or name),
+                        Text("copy to another repository"),
+                    )
+                missing += [] if name in there else [manifest]
+            copied = 0
+            for manifest in missing:
+                for key, size, digest in manifest.objects():
+                    if known.get(key) != digest:
+                        copied += self._copy_object(target, key, size, digest, progress)
+                        known[key] = digest
+                target.save(manifest)
+        return Copied(tuple(one.snapshot for one in missing), copied)
+
+    def _copy_object(self, target: StoreFolder, key: str, size: int, digest: str, progress: Progress | None) -> int:
+        """Copy an object unless an interrupted copy has; return the bytes that were written."""
+        if target.storage.size(target.key(key)) == size and target.hash_of(key, size, progress) == digest:
+            return 0
+        target.storage.check_lock(target.key(_LOCK))
+        target.storage.delete(target.key(key))
+        seen = hashlib.sha256()
+        with target.storage.writer(target.key(key)) as writer:
+            for at in range(0, size, _CHUNK):
+                data = self.storage.read_range(self.key(key), at, min(_CHUNK, size - at))
+                seen.update(data)
+                writer.write(data)
+                if progress is not None:
+                    progress(len(data))
+            if seen.hexdigest() != digest:
+                raise CouldNotCheck(
+                    Text("{address}/{key} is not as it was written", address=self.address, key=key),
+                    Text("`rmqstore snapshots {address} --check` lists all faults", address=self.address),
+                )
+            writer.finish()
+        return size
+
     def check(self, manifests: Iterable[Manifest], progress: Progress | None = None) -> Iterator[tuple[str, str]]:
         """Read every object that snapshots need, and yield the key and the fault of each that is not as it was."""
         done: set[tuple[str, int, str]] = set()
@@ -278,10 +325,11 @@ class StoreFolder:
                     yield key, "missing"
                 elif found != size:
                     yield key, Text("has {found:,} bytes instead of {size:,}", found=found, size=size)
-                elif self._hash(key, size, progress) != digest:
+                elif self.hash_of(key, size, progress) != digest:
                     yield key, Text("its bytes do not have the hash of the manifest")
 
-    def _hash(self, key: str, size: int, progress: Progress | None) -> str:
+    def hash_of(self, key: str, size: int, progress: Progress | None = None) -> str:
+        """Return the SHA-256, in hexadecimal digits, of the first `size` bytes of an object."""
         digest = hashlib.sha256()
         buffer = memoryview(bytearray(min(_CHUNK, max(size, 1))))
         at = 0
@@ -293,26 +341,20 @@ class StoreFolder:
         return digest.hexdigest()
 
 
-def name_at(ms: int) -> str:
-    """Return the name of a snapshot that is made at a time (ms); of the nearest time between 1970 and 9999."""
-    return datetime.fromtimestamp(min(max(ms, 0) // 1000, _LAST), UTC).strftime("%Y%m%dT%H%M%SZ")
-
-
-def _outdated(manifests: list[Manifest], keep: KeepRule, now_ms: int) -> list[str]:
-    """Return the names of the snapshots to forget, oldest first."""
-    gone: list[str] = []
-    if keep.age is not None:
-        gone = [m.snapshot for m in manifests[:-1] if m.time < now_ms - keep.age]
-    if keep.size is not None:
-        left = [m for m in manifests if m.snapshot not in gone]
-        while len(left) > 1 and sum({key: size for m in left for key, size, _ in m.objects()}.values()) > keep.size:
-            gone.append(left.pop(0).snapshot)
-    return gone
-
-
 def now() -> int:
     """Return the current time (ms)."""
     return int(time.time() * 1000)
+
+
+def _beyond(size: int | None, manifests: list[Manifest]) -> list[str]:
+    """Return the oldest snapshots, without which the others need at most `size` bytes; never the newest."""
+    gone: list[str] = []
+    left = manifests[:]
+    while size is not None and len(left) > 1:
+        if sum({key: one for manifest in left for key, one, _ in manifest.objects()}.values()) <= size:
+            break
+        gone.append(left.pop(0).snapshot)
+    return gone
 
 
 @dataclass(frozen=True, slots=True)

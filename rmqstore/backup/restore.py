@@ -21,8 +21,9 @@ from rmqstore.append.disk import make_directories, remove_tree, take_file, write
 from rmqstore.append.rights import GivenRights, give_rights
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
+from rmqstore.backup.keeping import name_at
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_of, order_of
-from rmqstore.backup.repository import Repository, StoreFolder, name_at
+from rmqstore.backup.repository import Repository, StoreFolder
 from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
 from rmqstore.backup.storage import LocalStorage, is_name
 from rmqstore.checks.options import VerifyOptions

@@ -7,6 +7,8 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +26,9 @@ from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.backup.backup import Backup, BackupOptions
+    from rmqstore.backup.keeping import KeepRule
     from rmqstore.backup.manifest import Manifest
-    from rmqstore.backup.repository import Forgotten, KeepRule, StoreFolder
+    from rmqstore.backup.repository import Copied, Forgotten, StoreFolder
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
 
@@ -36,25 +39,44 @@ _PASSING = (CouldNotCheck, NotReadable, NoSpace, Refused)
 
 @dataclass(frozen=True, slots=True)
 class KeepOptions:
-    """--keep (seconds) and --keep-bytes."""
+    """--keep (seconds), --keep-bytes, and the options that count snapshots."""
 
-    keep: float | None
-    keep_bytes: int | None
+    keep: float | None = None
+    keep_bytes: int | None = None
+    keep_last: int | None = None
+    keep_hourly: int | None = None
+    keep_daily: int | None = None
+    keep_weekly: int | None = None
+    keep_monthly: int | None = None
 
     @property
     def keeping(self) -> KeepRule:
         """What the repository keeps."""
-        from rmqstore.backup.repository import KeepRule
+        from rmqstore.backup.keeping import KeepRule
 
-        return KeepRule(None if self.keep is None else int(self.keep * 1000), self.keep_bytes)
+        age = None if self.keep is None else int(self.keep * 1000)
+        counts = self.keep_last, self.keep_hourly, self.keep_daily, self.keep_weekly, self.keep_monthly
+        return KeepRule(age, self.keep_bytes, *counts)
 
 
 def kept_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Return the options --keep and --keep-bytes."""
+    """Return the options of `KeepOptions`."""
     words = Text("Forget the oldest snapshots while they need more than SIZE.")
     function = click.option("--keep-bytes", type=SIZE, metavar="SIZE", help=words)(function)
-    words = Text("Forget snapshots, and log files that the broker has deleted, that are older than TIME, such as 30d.")
+    for period, words in reversed(_PERIODS.items()):
+        function = click.option(f"--keep-{period}", type=click.IntRange(0), metavar="N", help=words)(function)
+    words = Text("Keep the last N snapshots, and those that another --keep option keeps; forget the others.")
+    function = click.option("--keep-last", type=click.IntRange(0), metavar="N", help=words)(function)
+    words = Text("Keep snapshots, and log files that the broker has deleted, that are not older than TIME (30d).")
     return click.option("--keep", type=DURATION, metavar="TIME", help=words)(function)
+
+
+_PERIODS = {
+    "hourly": Text("Keep the last snapshot of each of N hours that have any (UTC)."),
+    "daily": Text("Keep the last snapshot of each of N days that have any (UTC)."),
+    "weekly": Text("Keep the last snapshot of each of N weeks that have any (Monday to Sunday, UTC)."),
+    "monthly": Text("Keep the last snapshot of each of N months that have any (UTC)."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +123,8 @@ def backup(
     after a truncation, the place is named, and both versions are kept. Consume queues and index are not stored:
     `rmqstore restore` rebuilds them.
 
-    Without --keep and --keep-bytes, everything is kept, also log files that the broker has deleted. Exit code 0: done;
+    Without a --keep option, everything is kept, also log files that the broker has deleted. A snapshot stays if one of
+    these options keeps it, and a deleted log file while a snapshot as old as its last message stays. Exit code 0: done;
     1: the log is damaged, no longer continues the repository, or the store has links that lead out of it, whose
     targets are not copied; 5: refused.
     """
@@ -330,6 +353,7 @@ class Listed:
     unreadable: list[tuple[str, str]] = field(default_factory=list)
     faults: list[tuple[str, str]] = field(default_factory=list)
     forgotten: Forgotten | None = None
+    copied: Copied | None = None
 
 
 @command(
@@ -339,25 +363,33 @@ class Listed:
     examples=(
         "rmqstore snapshots /backup/rocketmq",
         "rmqstore snapshots /backup/rocketmq::broker-a --check",
-        "rmqstore snapshots /backup/rocketmq --forget --keep 30d",
+        "rmqstore snapshots /backup/rocketmq --forget --keep-hourly 24 --keep-daily 7 --keep-monthly 12",
+        "rmqstore snapshots /backup/rocketmq --copy s3://backups/rocketmq",
     ),
 )
 @click.argument("repository", metavar="REPO[::NAME]")
 @click.option("--check", is_flag=True, help="Read everything that snapshots need, and compare it with its hashes.")
-@click.option("--forget", is_flag=True, help="Remove the snapshots that --keep or --keep-bytes does not keep.")
+@click.option("--copy", metavar="REPO2", help="Copy the snapshots that REPO2 lacks to it.")
+@click.option("--forget", is_flag=True, help="Remove the snapshots that no --keep option keeps.")
+@click.option("--all", "every", is_flag=True, help="List each snapshot; otherwise, earlier days have one line each.")
 @kept_options
 @gathered("kept", KeepOptions)
-def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: KeepOptions) -> int:
-    """List the snapshots in a repository, check them, or forget old ones.
+def snapshots(
+    out: Output, repository: str, check: bool, copy: str | None, forget: bool, every: bool, kept: KeepOptions
+) -> int:
+    """List the snapshots in a repository, check them, copy them, or forget old ones.
 
-    --check reads every object that a snapshot needs, and finds missing and changed ones. --forget removes old snapshots
-    and what no other snapshot needs; the newest one always stays. It is refused while a backup writes to the same
-    store's folder. Exit code 1: --check found a fault; 4: a snapshot cannot be read.
+    --check reads every object that a snapshot needs, and finds missing and changed ones. --copy compares what it copies
+    with its hashes; what REPO2 has already is not copied again. --forget removes old snapshots and what no other
+    snapshot needs; the newest one always stays. It is refused while a backup writes to the same store's folder. Exit
+    code 1: --check found a fault; 4: a snapshot cannot be read.
     """
     from rmqstore.backup.repository import Address, Repository, storage_of
 
-    if forget == (kept.keep is None and kept.keep_bytes is None):
-        raise UsageError(Text("--forget needs --keep or --keep-bytes, and these need --forget"), Text("see `--help`"))
+    if forget == (kept == KeepOptions()):
+        raise UsageError(Text("--forget needs a --keep option, and these need --forget"), Text("see `--help`"))
+    if copy is not None and forget:
+        raise UsageError(Text("--copy and --forget exclude each other"), Text("copy first, then forget"))
     address = Address.parse(repository)
     if address.snapshot:
         raise UsageError(
@@ -368,10 +400,31 @@ def snapshots(out: Output, repository: str, check: bool, forget: bool, kept: Kee
     found = [_listed(out, opened.of(name), kept if forget else None, check=check) for name in names]
     if address.name and not (found[0].manifests or found[0].unreadable):
         found[0].folder.find()  # says which stores there are
-    out.answer(_snapshots_document(address.repository, found, check=check), _list_lines(found, check=check))
+    if copy is not None:
+        _copy(out, found, copy)
+    out.answer(
+        _snapshots_document(address.repository, found, check=check), _list_lines(found, check=check, every=every)
+    )
     if any(one.faults for one in found):
         return 1
     return 4 if any(one.unreadable for one in found) else 0
+
+
+def _copy(out: Output, found: list[Listed], address: str) -> None:
+    """Copy what another repository lacks of each store. Errors: as `StoreFolder.copy_to`; UsageError."""
+    from rmqstore.backup.repository import Address, Repository, storage_of
+
+    wanted = Address.parse(address)
+    if wanted.name:
+        raise UsageError(Text("{address} names a store", address=address), Text("write REPO2: the name stays"))
+    storage = storage_of(address)
+    if any(storage.address == one.folder.storage.address for one in found):
+        raise UsageError(Text("{address} is the repository itself", address=address), Text("name another one"))
+    target = Repository.open_or_create(storage)
+    for one in found:
+        needed = {key: size for manifest in one.manifests for key, size, _ in manifest.objects()}
+        with out.progress("copy", sum(needed.values())) as progress:
+            one.copied = one.folder.copy_to(target.of(one.folder.name), progress.add)
 
 
 def _listed(out: Output, folder: StoreFolder, kept: KeepOptions | None, *, check: bool) -> Listed:
@@ -409,13 +462,15 @@ def _snapshots_document(repository: str, found: list[Listed], *, check: bool) ->
                 "faults": [{"object": key, "fault": fault} for key, fault in one.faults] if check else None,
                 "forgotten": list(one.forgotten.snapshots) if one.forgotten is not None else [],
                 "freed_bytes": one.forgotten.bytes if one.forgotten is not None else 0,
+                "copied": list(one.copied.snapshots) if one.copied is not None else [],
+                "copied_bytes": one.copied.bytes if one.copied is not None else 0,
             }
             for one in found
         ],
     }
 
 
-def _list_lines(found: list[Listed], *, check: bool) -> Iterator[str]:
+def _list_lines(found: list[Listed], *, check: bool, every: bool) -> Iterator[str]:
     if not found:
         yield Text("no snapshots")
     for number, one in enumerate(found):
@@ -424,14 +479,42 @@ def _list_lines(found: list[Listed], *, check: bool) -> Iterator[str]:
         yield Placed("{folder}: {snapshots}", folder=one.folder.name, snapshots=many(len(one.manifests), "snapshot"))
         if one.forgotten is not None:
             yield _forgotten(one.forgotten)
-        for manifest in one.manifests:
-            yield from _snapshot_lines(manifest)
+        if one.copied is not None:
+            copied = many(len(one.copied.snapshots), "snapshot")
+            yield Text("  {snapshots} copied, {bytes}", snapshots=copied, bytes=bytes_text(one.copied.bytes))
+        yield from (line for few in _by_day(one.manifests, every=every) for line in _manifest_lines(few))
         for name, reason in one.unreadable:
             yield Placed("  {name}: {reason}", name=name, reason=reason)
         for key, fault in one.faults:
             yield Placed("  {key}: {fault}", key=key, fault=fault)
         if check and not one.faults:
             yield Text("  every object is as it was written")
+
+
+def _by_day(manifests: list[Manifest], *, every: bool) -> Iterator[list[Manifest]]:
+    """Yield those that are listed together: of one day before the last one, if there is nothing to say about them."""
+    day_of = itemgetter(slice(8))
+    for day, group in groupby(manifests, key=lambda one: day_of(one.snapshot)):
+        quiet: list[Manifest] = []
+        for manifest in group:
+            if every or manifest.branches or manifest.counts or day == day_of(manifests[-1].snapshot):
+                yield from [quiet] if quiet else []
+                yield [manifest]
+                quiet = []
+            else:
+                quiet.append(manifest)
+        yield from [quiet] if quiet else []
+
+
+def _manifest_lines(few: list[Manifest]) -> Iterator[str]:
+    """Yield the lines of a snapshot, or one line for several."""
+    if len(few) == 1:
+        yield from _snapshot_lines(few[0])
+        return
+    new = bytes_text(sum(manifest.new_bytes for manifest in few))
+    log = Text("the log to {end:,}{last}", end=few[-1].end, last=_last(few[-1]))
+    facts = joined((many(len(few), "snapshot"), log, Text("{new} new", new=new)))
+    yield Placed("  {first} to {last}  {facts}", first=few[0].snapshot, last=few[-1].snapshot, facts=facts)
 
 
 def _snapshot_lines(manifest: Manifest) -> Iterator[str]:

@@ -14,8 +14,9 @@ import pytest
 
 from rmqstore.backup import repository as repositories
 from rmqstore.backup.backup import Backup, BackupOptions, back_up
+from rmqstore.backup.keeping import KeepRule
 from rmqstore.backup.manifest import Manifest
-from rmqstore.backup.repository import KeepRule, Repository, StoreFolder
+from rmqstore.backup.repository import Repository, StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.backup.storage import LocalStorage, Storage, StoredObject
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
