@@ -361,7 +361,6 @@ class Listed:
     store=False,
     report=True,
     examples=(
-        "rmqstore snapshots /backup/rocketmq",
         "rmqstore snapshots /backup/rocketmq::broker-a --check",
         "rmqstore snapshots /backup/rocketmq --forget --keep-hourly 24 --keep-daily 7 --keep-monthly 12",
         "rmqstore snapshots /backup/rocketmq --copy s3://backups/rocketmq",
