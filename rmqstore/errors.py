@@ -134,6 +134,14 @@ class Refused(RmqStoreError):
     advice = Text("the plan is printed without --apply; read it first")
 
 
+class DecisionNeeded(RmqStoreError):
+    """`recover --safe` changed nothing, because a person has to decide."""
+
+    code = "decision-needed"
+    exit_code = 1
+    advice = Text("run `rmqstore recover` without --safe: it shows the plan")
+
+
 class ChangedSince(RmqStoreError):
     """undo or resume found files that are neither as before nor as after the repair; nothing was written."""
 

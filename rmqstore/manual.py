@@ -310,18 +310,22 @@ def _json_fields(text: str) -> Iterator[str]:
 def _problems_page() -> str:
     from rmqstore.checks.problems.report import option_of
     from rmqstore.checks.problems.table import PROBLEMS
+    from rmqstore.repair.unattended import unattended
 
     lines = list(_head("rmqstore-problems", 7, "everything that rmqstore verify can find"))
     lines += [".SH DESCRIPTION"]
     lines += _paragraphs(
         "Every finding of rmqstore verify has one of these codes. ERROR: messages may be lost, or the broker may not "
         "start. WARNING: it may cause trouble later. NOTE: worth knowing, but nothing is wrong. rmqstore recover "
-        "--apply makes safe repairs by default; others need --only CODE, or the option shown."
+        "--apply makes safe repairs by default; others need --only CODE, or the option shown. rmqstore recover --safe "
+        "repairs a store before each start of its broker, if nothing is lost and no decision is needed. It repairs all "
+        "that it can, or nothing."
     )
     for problem in PROBLEMS.values():
         cure = f"Repair: rmqstore {problem.remedy}" if problem.remedy else "No command repairs it."
         if problem.remedy == "recover":
             cure += f" {option_of(problem)}" if option_of(problem) else " (safe)"
+        cure += f" With recover --safe, {unattended(problem).value}."
         lines += [f".SH {_escape(problem.code)}", _escape(f"{problem.severity.name}: {problem.title}.")]
         lines += _paragraphs(problem.about)
         lines += [".PP", _escape(cure)]

@@ -10,8 +10,18 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.codes import refuse_unknown_codes
-from rmqstore.cli.shared.options import SOURCE, Applying, WorkOptions, applying, broker_option, command, gathered
-from rmqstore.errors import UsageError
+from rmqstore.cli.shared.options import (
+    PLANNING,
+    SOURCE,
+    Applying,
+    WorkOptions,
+    applying,
+    broker_option,
+    command,
+    gathered,
+    refuse_typed,
+)
+from rmqstore.errors import DecisionNeeded, Refused, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Text
 
@@ -54,6 +64,12 @@ class ReplicaOptions:
     ),
 )
 @applying()
+@click.option(
+    "--safe",
+    is_flag=True,
+    help="Unattended, before each start of the broker: apply the plan if it loses nothing and needs no decision, and "
+    "otherwise change nothing. Exit code 0: the broker may start; 1: a decision is needed; 5: a broker is running.",
+)
 @click.option(
     "--strategy",
     type=click.Choice(["salvage", "truncate"]),
@@ -112,8 +128,41 @@ def recover(
 
     Prints the plan, losses first. Nothing is written without --apply, and `rmqstore undo` undoes everything. Exit code
     0: nothing to do, or repaired without problems left; 1: the plan was not applied, or problems remain; 4: nothing to
-    do, but not everything was checked; 5: refused.
+    do, but not everything was checked; 5: refused. `man rmqstore-problems` says what --safe does about each problem.
     """
+    if not applying.safe:
+        return _recover(out, store, config, applying, options, taken, work)
+    refuse_typed(_DECIDES, "--safe", Text("--safe takes no decisions: leave one of them out"))
+    if _is_new(store):
+        out.note(Text("note: {store} is empty: the broker will create its store", store=store))
+        return 0
+    try:
+        return _recover(out, store, config, replace(applying, apply_it=True), options, taken, work)
+    except Refused as refusal:
+        raise DecisionNeeded(refusal.message, refusal.advice) from refusal
+
+
+_DECIDES = (PLANNING - {"role"}) | {"plan_out", "plan_file", "force"}
+"""Options that take a decision, or are for somebody who reads the plan."""
+
+
+def _is_new(store: Path) -> bool:
+    """Return whether a directory is that of a broker that never ran, such as a volume just made."""
+    try:
+        return not {entry.name for entry in store.iterdir()} - {"lost+found"}
+    except OSError:
+        return False
+
+
+def _recover(
+    out: Output,
+    store: Path,
+    config: BrokerConfig,
+    applying: Applying,
+    options: RecoverOptions,
+    taken: ReplicaOptions,
+    work: WorkOptions,
+) -> int:
     from rmqstore.cli.shared.apply_command import finish, open_for, plan_change, read_plan
     from rmqstore.cli.shared.saved_plan import own_or_claimed
     from rmqstore.files.store import QueueKind, StoreKind

@@ -48,6 +48,8 @@ class Change:
     outcome: Outcome | None = None
     verdict: str | None = None
     """The first line of the text, if the forecast of the next start does not answer the question."""
+    questions: tuple[str, ...] | None = None
+    """With --safe: why the plan is not applied without a person; empty if it is."""
 
 
 def open_for(out: Output, path: Path, config: BrokerConfig, applying: Applying) -> Store:
@@ -179,6 +181,9 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
     """Print, save or apply the plan; return the exit code."""
     from rmqstore.documents.outcome import Outcome
 
+    if applying.safe:
+        return _finish_safely(out, change, replace(applying, safe=False))
+
     plan = change.plan
     save_plan(out, plan, change.store.path, applying)
     digest = plan.digest if out.as_json else ""
@@ -196,6 +201,41 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
         differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
         _print(out, change, digest, applied, after, differs)
     return tell_differences(differs, applied) or after.exit_code
+
+
+def _finish_safely(out: Output, change: Change, applying: Applying) -> int:
+    """Apply a plan that loses nothing and needs no decision, or else change nothing; return the exit code of --safe."""
+    from rmqstore.repair.unattended import open_questions
+
+    report = change.report
+    change = replace(change, questions=tuple(open_questions(change.plan, report, change.outcome)))
+    if not change.questions and report.has_problems and not change.plan.empty and not report.unchecked:
+        code = finish(out, change, applying)
+        return 0 if code == 1 else code  # what remains keeps no broker from starting
+    if out.as_json:
+        out.report(_json(change, change.plan.digest, None, None) | {"differs": []})
+    else:
+        out.lines(_safe_lines(change), wrap=True)
+    return 1 if change.questions else 4 if report.unchecked else 0
+
+
+def _safe_lines(change: Change) -> Iterator[str]:
+    """Yield why nothing was changed."""
+    from rmqstore.checks.problems.report import problem_counts, store_words
+
+    report = change.report
+    if report.headline:
+        yield Placed("{verdict}.", verdict=report.headline)
+    if not change.questions:
+        sound, doubt = Text("no problem keeps the broker from starting"), Text("not everything could be checked")
+        yield Text("Nothing was changed: {why}.", why=doubt if report.unchecked else sound)
+        yield from (f"  {code} x {count:,}" for code, count in problem_counts(report).items())
+        yield from _unchecked(report)
+        return
+    yield Text("A decision is needed. Nothing was changed:")
+    yield from (Placed("  {question}", question=question) for question in change.questions)
+    yield Text("Next: rmqstore recover {store}", store=store_words(report.repairable, report.config))
+    yield Text("      shows the whole plan, and what each decision costs.")
 
 
 def tell_differences(differs: Sequence[str], applied: Applied) -> int:
@@ -333,6 +373,7 @@ def _json(change: Change, digest: str, journal: Path | None, after: Report | Non
         "forecast": after.headline if after is not None else change.outcome.headline if change.outcome else None,
         "facts": dict(plan.facts),
         **({"settings": plan.settings} if plan.settings else {}),
+        **({"questions": list(change.questions)} if change.questions is not None else {}),
     }
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 P = ParamSpec("P")
-_PLANNING = {
+PLANNING = {
     *("strategy", "role", "only", "accept_fillers", "allow_shift", "merge_neighbours", "accept_odds"),
     *("replicas", "extend", "heal_fillers"),
     *("topics", "queues", "reserved", "any_hour"),
@@ -368,6 +368,8 @@ class Applying:
     stopped: bool = False
     roots: tuple[Path, ...] = ()
     """Directories outside of STORE that may be changed: --root, and those of broker.conf."""
+    safe: bool = False
+    """Apply the plan only if it loses nothing and needs no decision."""
 
     @property
     def how(self) -> dict[str, Any]:
@@ -407,15 +409,14 @@ def named_roots(function: Callable[..., int]) -> Callable[..., int]:
     return call
 
 
-def _refuse_beside_a_plan() -> None:
-    """Errors: UsageError for an option that decides what is planned, together with --plan."""
+def refuse_typed(names: Collection[str], beside: str, advice: str) -> None:
+    """Errors: UsageError for an option with one of these parameter names on the command line, `beside` another one."""
     context = click.get_current_context()
     for parameter in context.command.params:
         typed = context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-        if typed and parameter.name in _PLANNING:
+        if typed and parameter.name in names:
             raise UsageError(
-                Text("--plan and {opts} exclude each other", opts=parameter.opts[0]),
-                Text("the plan decides what is done"),
+                Text("{option} and {other} exclude each other", option=beside, other=parameter.opts[0]), advice
             )
 
 
@@ -443,7 +444,7 @@ def applying() -> Callable[[Callable[..., int]], Callable[..., int]]:
         @functools.wraps(function)
         def call(**values: Any) -> int:
             if values["plan_file"] is not None:
-                _refuse_beside_a_plan()
+                refuse_typed(PLANNING, "--plan", Text("the plan decides what is done"))
             values["config"] = values["config"].with_roots(values["roots"])
             values["roots"] = (*values["roots"], *values["config"].directories)
             _gather(values, "applying", Applying)
