@@ -49,26 +49,29 @@ class WrittenPiece:
 def places(state: CarvingState, life: int, body_offset: int) -> Iterator[WrittenPiece]:
     """Yield what is written of a life's log, in order and without overlaps."""
     at = 0
-    for piece in state.pieces("life = ? AND body_offset = ? AND count > 0", (life, body_offset)):
+    for piece in state.pieces("life = ? AND body_offset = ? AND stop > start", (life, body_offset)):
         if piece.stop > at:
             yield WrittenPiece(piece, max(at, piece.start), piece.stop)
             at = piece.stop
 
 
 def count_records(source: RawSource, place: WrittenPiece) -> int:
-    """Return the number of records in a part of a piece, which begins with a record."""
-    frames = Frames(place.piece.body_offset, crc=False, buffer=_BLOCK)
-    at, count = place.start, 0
-    while at < place.stop:
-        buffer = bytearray(bytes_of(source, place.piece, at, min(place.stop, at + _BLOCK)))
-        columns, _ = frames.read(buffer + bytes(SLACK), len(buffer), at, 0, len(buffer))
-        if not len(columns):  # longer than the buffer
-            at += int.from_bytes(buffer[frames.size_at : frames.size_at + 4], "big") or place.stop
-            count += 1
+    """Return the number of records that begin in what is written of a piece."""
+    piece = place.piece
+    if place.start == piece.start:
+        return piece.count
+    frames = Frames(piece.body_offset, crc=False, buffer=_BLOCK)
+    at, before = piece.start, 0
+    while at < place.start:
+        data = bytes_of(source, piece, at, min(place.start, at + _BLOCK))
+        columns, _ = frames.read(bytearray(data + bytes(SLACK)), len(data), at, 0, len(data))
+        if not len(columns):  # the last one is written in part, or it is longer than the buffer
+            at += int.from_bytes(data[frames.size_at : frames.size_at + 4], "big") or place.start
+            before += 1
             continue
-        count += len(columns)
+        before += len(columns)
         at = int(columns.offset[-1] + columns.size[-1])
-    return count
+    return piece.count - before
 
 
 def build(source: RawSource, state: CarvingState, life: int, size: int, place: Path, how: NewStoreOptions) -> Report:
@@ -141,12 +144,11 @@ def _content(
     at = start
     for one in found:
         yield from _zeros(one.start - at)
-        for position, length in one.piece.parts(one.start, min(one.stop, start + size)):
-            for begin in range(0, length, _BLOCK):
-                data = source.read(min(_BLOCK, length - begin), position + begin)
-                yield data
-                if progress is not None:
-                    progress(len(data))
+        for begin in range(one.start, one.stop, _BLOCK):
+            data = source.read(min(_BLOCK, one.stop - begin), one.piece.at(begin))
+            yield data
+            if progress is not None:
+                progress(len(data))
         at = one.stop
         if one.piece.file_end == start + size:
             left = start + size - at

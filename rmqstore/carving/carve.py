@@ -9,6 +9,7 @@ from pathlib import Path
 from rmqstore.carving.building import NewStoreOptions, build, count_records, places, verified
 from rmqstore.carving.doubts import block_size, settle_doubts
 from rmqstore.carving.geometry import log_file_size
+from rmqstore.carving.joining import join
 from rmqstore.carving.lives import Life, sort_into_lives
 from rmqstore.carving.pieces import find_pieces
 from rmqstore.carving.source import RawSource
@@ -100,6 +101,7 @@ def survey(source: RawSource, state: CarvingState, file_size: int = 0) -> Carved
     block = block_size(source, state)
     if not state.fact(SETTLED, False):
         state.remember("doubtful", settle_doubts(state, block))
+        state.remember("joined", join(source, state, block))
         state.remember(SETTLED, True)
     lives = sort_into_lives(source, state)
     if not lives:
@@ -122,7 +124,7 @@ def _log(source: RawSource, state: CarvingState, life: Life, body_offset: int) -
     messages, parts = 0, []
     for place in places(state, life.number, body_offset):
         piece = place.piece
-        messages += piece.count if place.start == piece.start else count_records(source, place)
+        messages += count_records(source, place)
         parts.append((place.start, place.stop))
         if piece.file_end:
             parts.append((place.stop, piece.file_end))

@@ -45,24 +45,28 @@ def _in_superblock(source: RawSource, at: int) -> int:
 
 
 def settle_doubts(state: CarvingState, block: int) -> int:
-    """Take doubtful last records from all pieces; return how many."""
-    doubtful = [
-        piece.number
-        for piece in state.pieces("count > 0 AND rest_from = 0 AND follows != ?", (Follows.OWN,))
-        if _is_doubtful(piece, block)
-    ]
+    """Take doubtful last records from all pieces, and what lies within the others; return how many were taken."""
+    doubtful = 0
     with state.transaction():
-        for number in doubtful:
-            state.change(
-                "UPDATE pieces SET count = count - 1, stop = last_at, follows = ?, start = min(start, last_at) "
-                "WHERE number = ?",
-                (Follows.OWN, number),
-            )
-    return len(doubtful)
+        for piece in list(state.pieces("count > 0 AND follows != ?", (Follows.OWN,))):
+            if _is_doubtful(piece, block):
+                doubtful += 1
+                state.change(_WITHOUT_LAST, (Follows.OWN, piece.number))
+            else:
+                state.change(_WITHIN, (piece.at(piece.last_at), piece.at(piece.stop)))
+    return doubtful
+
+
+_WITHOUT_LAST = (
+    "UPDATE pieces SET count = count - 1, stop = last_at, follows = ?, start = min(start, last_at) WHERE number = ?"
+)
+_WITHIN = "DELETE FROM pieces WHERE source > ? AND source < ?"
 
 
 def _is_doubtful(piece: LogPiece, block: int) -> bool:
     last_block = (piece.stop - 1) // block * block
-    if last_block <= piece.last_at or piece.proven == piece.stop:
+    if last_block <= piece.last_at:
         return False
-    return piece.follows == Follows.FOREIGN or piece.proven < last_block + _ENOUGH
+    if piece.proven < last_block + _ENOUGH:
+        return True
+    return piece.follows == Follows.FOREIGN and piece.proven < piece.stop - 1

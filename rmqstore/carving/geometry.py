@@ -37,6 +37,7 @@ def log_file_size(state: CarvingState, life: int, given: int = 0) -> tuple[int, 
 
 
 _ENDS = "SELECT DISTINCT file_end FROM pieces WHERE life = ? AND file_end > 0 ORDER BY file_end"
+_CROSSING = "SELECT 1 FROM pieces WHERE life = ? AND stop > start AND start / ? != (stop - 1) / ? LIMIT 1"
 _TRIED = 8
 
 
@@ -53,6 +54,7 @@ def _is_sound(state: CarvingState, life: int, size: int) -> bool:
     if size < SECTOR or size % SECTOR:
         return False
     crossing = state.rows(
-        "SELECT 1 FROM pieces WHERE life = ? AND count > 0 AND start / ? != (stop - 1) / ? LIMIT 1", (life, size, size)
+        "SELECT 1 FROM pieces WHERE life = ? AND stop > start AND start / ? != (stop - 1) / ? LIMIT 1",
+        (life, size, size),
     )
     return not crossing

@@ -115,7 +115,7 @@ def _make_strands(state: CarvingState, groups: _Groups) -> None:
     ends: dict[tuple[int, int], list[tuple[int, int, bytes, int]]] = {}
     count = 0
     with state.transaction():
-        for piece in state.pieces("count > 0"):
+        for piece in state.pieces("stop > start"):
             before = ends.get((piece.body_offset, piece.start), []) + ends.get((0, piece.start), [])
             mine = [end for end in before if end[1] == piece.source] or before
             if mine:
@@ -137,7 +137,7 @@ def _make_strands(state: CarvingState, groups: _Groups) -> None:
 def _strands(state: CarvingState) -> Iterator[_Strand]:
     """Yield the strands in the order of their times."""
     rows = state.rows(
-        "SELECT strand, min(start), max(stop), min(first_time), max(last_time) FROM pieces WHERE count > 0 "
+        "SELECT strand, min(start), max(stop), min(first_time), max(last_time) FROM pieces WHERE stop > start "
         "GROUP BY strand ORDER BY min(first_time), min(start)"
     )
     for number, start, stop, first, last in rows:
@@ -189,4 +189,4 @@ def _equal(source: RawSource, one: LogPiece, other: LogPiece, start: int, stop: 
 
 def bytes_of(source: RawSource, piece: LogPiece, start: int, stop: int) -> bytes:
     """Return the bytes [start, stop) of the log from a piece."""
-    return b"".join(source.read(length, at) for at, length in piece.parts(start, stop))
+    return source.read(stop - start, piece.at(start))

@@ -45,6 +45,7 @@ _CHUNK = 8 << 20
 _LEAST_REACH, _MOST_REACH = 16 << 10, 1 << 40
 _LONGEST_PIECE = 256 << 20
 _STEP = 64 << 20
+_UNUSED = 64
 _REST = 1 << 44
 """Largest number of bytes that a BLANK can close; anything more is no BLANK."""
 
@@ -59,13 +60,14 @@ class Follows(IntEnum):
 
 @dataclass(slots=True)
 class LogPiece:
-    """Records that follow one another in the source. `count` 0: only the border of a record is known, at `start`.
+    """Records that follow one another in the source. Without bytes, it is the border of a record at `start`.
 
     `body_offset`: 48 for DLedger entries, else 0. `source`: position of the first byte. `start`, `stop`, `last_at`:
     offsets of the first byte, of the end, and of the last record. `proven`: offset up to which a CRC covers the last
-    record. `file_end`: the end of the log file that a BLANK names, 0 without one. Times in ms. `first_index`: of the
-    first entry, `term`: of the last one. `rest_from`: offset from which on the bytes are at `rest` in the source, and
-    not after those before; 0: all are together. `number`: in the state.
+    record; that of the record itself leaves out the separator at its end. `file_end`: the end of the log file that a
+    BLANK names, 0 without one. Times in ms. `first_index`: of the first entry, `term`: of the last one. `number`: in
+    the state.
+    A record over the border of two pieces is a piece for each of its parts; those after the first have `count` 0.
     """
 
     body_offset: int
@@ -82,8 +84,6 @@ class LogPiece:
     file_end: int = 0
     first_index: int = 0
     term: int = 0
-    rest_from: int = 0
-    rest: int = 0
     number: int = 0
 
     @property
@@ -95,14 +95,9 @@ class LogPiece:
         """The index of the last entry."""
         return self.first_index + self.count - 1
 
-    def parts(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (source position, length) of the bytes [start, stop) of the log."""
-        border = self.rest_from or self.stop
-        if start < border:
-            yield self.source + start - self.start, min(stop, border) - start
-        if stop > border:
-            begin = max(start, border)
-            yield self.rest + begin - border, stop - begin
+    def at(self, offset: int) -> int:
+        """Return the position in the source of a byte of the log, which may be before or after the piece."""
+        return self.source + offset - self.start
 
 
 COLUMNS = tuple(field.name for field in fields(LogPiece))
@@ -126,6 +121,31 @@ def proven(columns: Columns) -> Bool:
         wrong |= (index < 0) | (term < 0) | (index != index[0] + np.arange(len(index)))
         wrong[1:] |= term[1:] < term[:-1]
     return ~wrong
+
+
+def file_end(raw: bytes, offset: int, body_offset: int) -> int:
+    """Return the end of the log file that a BLANK at an offset names; 0 if these bytes are none."""
+    first, second = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
+    magic, left = (first, second) if body_offset else (second, first)
+    if len(raw) < dledger.BLANK.size or magic != (0xFFFFFFFF if body_offset else BLANK_MAGIC_U32):
+        return 0
+    return offset + left if left < _REST and (offset + left) % SECTOR == 0 else 0
+
+
+def _is_unused(raw: bytes, at: int) -> bool:
+    """Return whether these bytes at a position are zeros to the end of a sector, and enough of them to be no field."""
+    left = -at % SECTOR
+    zeros = left if left >= _UNUSED else left + SECTOR
+    return len(raw) >= zeros and not any(raw[:zeros])
+
+
+def records_in(body_offset: int, data: bytes, offset: int) -> Columns | None:
+    """Return the records that together are exactly these bytes of a log; None unless all of them prove themselves."""
+    frames = Frames(body_offset, crc=True, buffer=len(data))
+    columns, _ = frames.read(bytearray(data + bytes(SLACK)), len(data), offset, 0, len(data))
+    if not len(columns) or int(columns.offset[-1] + columns.size[-1]) != offset + len(data):
+        return None
+    return columns if proven(columns).all() else None
 
 
 def find_pieces(source: RawSource, segment: SourceSegment, at: int) -> Iterator[tuple[list[LogPiece], int]]:
@@ -183,7 +203,7 @@ class _Finder:
             length = self._walk(_Head(at, piece.stop, piece.body_offset))
             if length:
                 return at + length
-            self._close(at)
+            at = self._close(at)
         head = self._next_head(at)
         if head is None:
             return self.window.end
@@ -305,7 +325,7 @@ class _Finder:
         hosts = _host_changes(columns)
         for lo, hi in zip([0, *hosts], [*hosts, len(columns)], strict=True):
             rows = columns.slice(lo, hi)
-            piece, host = self.piece, _host(rows)
+            piece, host = self.piece, host_of(rows)
             start = int(rows.offset[0]) - rows.body_offset
             if piece is None or piece.host != host or piece.size >= _LONGEST_PIECE:
                 if piece is not None:
@@ -322,22 +342,22 @@ class _Finder:
             piece.last_at = int(rows.offset[last]) - rows.body_offset
             piece.last_time = int(rows.store_timestamp[last])
             body_stop = int(rows.body_at[last] + max(0, int(rows.body_length[last])) - rows.at[last])
-            piece.proven = piece.stop if rows.has_tail[last] else int(rows.offset[last]) + body_stop
+            piece.proven = piece.stop - 1 if rows.has_tail[last] else int(rows.offset[last]) + body_stop
             if head.body_offset:
                 piece.term = int(rows.entry_term[last])
 
-    def _close(self, at: int) -> None:
-        """End the piece, whose last record ends at `at`."""
+    def _close(self, at: int) -> int:
+        """End the piece, whose last record ends at `at`, and return where the search goes on.
+
+        That is within the last record if its end may be in a block of another file: see `doubts`.
+        """
         piece, self.piece = self.piece, None
         if piece is None:
-            return
-        raw = self.window.pread(_LEAD + _OWN_PLACE_STOP, at)
-        first, second = int.from_bytes(raw[:4], "big"), int.from_bytes(raw[4:8], "big")
-        magic, left = (first, second) if piece.body_offset else (second, first)
-        if len(raw) >= dledger.BLANK.size and magic == (0xFFFFFFFF if piece.body_offset else BLANK_MAGIC_U32):
-            if left < _REST and (piece.stop + left) % SECTOR == 0:
-                piece.follows, piece.file_end = Follows.OWN, piece.stop + left
-        elif not any(raw[:8]):
+            return at
+        raw = self.window.pread(2 * SECTOR, at)
+        second = int.from_bytes(raw[4:8], "big")
+        piece.file_end = file_end(raw, piece.stop, piece.body_offset)
+        if piece.file_end or _is_unused(raw, at):
             piece.follows = Follows.OWN
         elif piece.body_offset:
             entry = self._entry_at(at)
@@ -347,6 +367,10 @@ class _Finder:
             own = int.from_bytes(raw[PHYSICAL_OFFSET_AT:_OWN_PLACE_STOP], "big", signed=True)
             piece.follows = Follows.OWN if own == piece.stop else Follows.FOREIGN
         self.found.append(piece)
+        if piece.follows == Follows.OWN:
+            return at
+        last = at - (piece.stop - piece.last_at)
+        return min(at, last // SECTOR * SECTOR + SECTOR)
 
 
 def _host_at(columns: Columns) -> I64:
@@ -366,7 +390,7 @@ def _host_changes(columns: Columns) -> list[int]:
     return changes
 
 
-def _host(columns: Columns) -> bytes:
+def host_of(columns: Columns) -> bytes:
     """Return the stored form of the first record's store host."""
     at = int(_host_at(columns)[0])
     size = 20 if int(columns.sys_flag[0]) & STORE_HOST_V6 else 8
