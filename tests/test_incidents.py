@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests.carving.images import delete_all, ext4, logs_of
 from tests.cli.test_lost import damaged
 from tests.command import run, run_json
 from tests.damage import flip
@@ -73,6 +74,17 @@ def test_before_an_upgrade(scene: Make) -> None:
     assert "brokers" in every and "RocketMQ 5.5" in newer.splitlines()[0]
     assert "4.9" in older.splitlines()[0]
     now.play(0)
+
+
+def test_the_store_was_deleted(scene: Make) -> None:
+    now = scene("The store was deleted")
+    image = ext4(now.store, now.folder / "disk.img")
+    delete_all(now.store, image)
+    now.names |= {"/mnt/other/disk.img": str(image), "/mnt/other/store": str(now.folder / "carved")}
+    looked, made, *_ = now.play(0, 0, 0, 0)
+    assert "553 messages of 1 store" in looked
+    assert made.splitlines()[0] == looked.splitlines()[0]
+    assert logs_of(now.folder / "carved") == logs_of(now.store)
 
 
 def test_a_topic_was_deleted(scene: Make) -> None:

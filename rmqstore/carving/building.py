@@ -6,7 +6,7 @@ not made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,15 +74,31 @@ def count_records(source: RawSource, place: WrittenPiece) -> int:
     return piece.count - before
 
 
-def build(source: RawSource, state: CarvingState, life: int, size: int, place: Path, how: NewStoreOptions) -> Report:
+def build(
+    source: RawSource,
+    state: CarvingState,
+    life: int,
+    size: int,
+    place: Path,
+    documents: Mapping[str, bytes],
+    how: NewStoreOptions,
+) -> Report:
     """Write the store of a life at `place`, whose log files have `size` bytes; return the report of its verification.
 
-    Errors: NoSpace, NotReadable, CouldNotCheck.
+    `documents`: configuration files by name. Errors: NoSpace, NotReadable, CouldNotCheck.
     """
     for body_offset, folder in ((0, "commitlog"), (dledger.BODY_OFFSET, f"dledger-{how.self_id}/data")):
         _write_log(source, state, life, body_offset, size, place / folder, how.progress)
+    write_documents(place / "config", documents)
     _derive(place, how)
     return verified(place, how)
+
+
+def write_documents(folder: Path, documents: Mapping[str, bytes]) -> None:
+    """Write configuration files. Errors: NoSpace, NotReadable."""
+    for name, data in documents.items():
+        make_directories(folder)
+        write_new_file(folder / name, len(data), [data])
 
 
 def verified(place: Path, how: NewStoreOptions) -> Report:

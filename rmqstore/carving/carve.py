@@ -6,14 +6,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rmqstore.carving.building import NewStoreOptions, build, count_records, places, verified
+from rmqstore.carving.building import NewStoreOptions, build, count_records, places, verified, write_documents
+from rmqstore.carving.documents import FoundDocument
 from rmqstore.carving.doubts import block_size, settle_doubts
 from rmqstore.carving.geometry import log_file_size
 from rmqstore.carving.joining import join
 from rmqstore.carving.lives import Life, sort_into_lives
 from rmqstore.carving.pieces import find_pieces
 from rmqstore.carving.source import RawSource
-from rmqstore.carving.state import CarvingState
+from rmqstore.carving.state import SCANNED, CarvingState
 from rmqstore.checks.problems.report import Report
 from rmqstore.errors import NotAStore
 from rmqstore.files.private import building
@@ -23,7 +24,7 @@ from rmqstore.formats.ranges import Ranges
 from rmqstore.texts import Text
 
 Progress = Callable[[int], None]
-SCANNED, SETTLED = "scanned_to", "settled"
+_SETTLED = "settled"
 
 
 @dataclass(slots=True)
@@ -75,7 +76,21 @@ class Carved:
     doubtful: int = 0
     duplicates: int = 0
     unreadable: int = 0
+    documents: list[CarvedDocument] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def brokers(self) -> int:
+        """The number of brokers that wrote the stores."""
+        return len({store.life.group for store in self.stores})
+
+
+@dataclass(frozen=True, slots=True)
+class CarvedDocument:
+    """The newest version of a configuration file, and how many versions there are."""
+
+    found: FoundDocument
+    versions: int
 
 
 def scan(source: RawSource, state: CarvingState, progress: Progress | None = None) -> None:
@@ -89,20 +104,20 @@ def scan(source: RawSource, state: CarvingState, progress: Progress | None = Non
         at = max(begin, segment.start)
         if progress is not None:
             progress(at - segment.start)
-        for pieces, done in find_pieces(source, segment, at):
-            state.add(pieces, done)
+        for found in find_pieces(source, segment, at):
+            state.add_found(found)
             if progress is not None:
-                progress(done - at)
-            at = done
+                progress(found.done - at)
+            at = found.done
 
 
 def survey(source: RawSource, state: CarvingState, file_size: int = 0) -> Carved:
     """Say what the pieces are: stores, spans, messages. Errors: NotAStore without any message."""
     block = block_size(source, state)
-    if not state.fact(SETTLED, False):
+    if not state.fact(_SETTLED, False):
         state.remember("doubtful", settle_doubts(state, block))
         state.remember("joined", join(source, state, block))
-        state.remember(SETTLED, True)
+        state.remember(_SETTLED, True)
     lives = sort_into_lives(source, state)
     if not lives:
         raise NotAStore(
@@ -117,7 +132,8 @@ def survey(source: RawSource, state: CarvingState, file_size: int = 0) -> Carved
     found = state.rows("SELECT coalesce(sum(count), 0) FROM pieces")[0][0]
     stores = named(stores)
     duplicates = found - sum(store.messages for store in stores)
-    return Carved(source, stores, block, state.fact("doubtful", 0), duplicates, source.unreadable)
+    documents = [CarvedDocument(*one) for one in state.documents()]
+    return Carved(source, stores, block, state.fact("doubtful", 0), duplicates, source.unreadable, documents)
 
 
 def _log(source: RawSource, state: CarvingState, life: Life, body_offset: int) -> CarvedLog:
@@ -137,7 +153,8 @@ def named(stores: list[CarvedStore]) -> list[CarvedStore]:
     for store in stores:
         most[store.life.group] = most.get(store.life.group, 0) + store.messages
     group = max(most, key=lambda number: (most[number], -number))
-    first = max((store for store in stores if store.life.group == group), key=lambda store: store.life.number)
+    mine = [store for store in stores if store.life.group == group]
+    first = max(mine, key=lambda store: (not store.life.beside, store.life.number))
     others = [store for store in stores if store is not first]
     for number, store in enumerate(others, 1):
         store.name = f"store-{number}"
@@ -147,12 +164,22 @@ def named(stores: list[CarvedStore]) -> list[CarvedStore]:
 def build_stores(carved: Carved, state: CarvingState, target: Path, beside: Path, how: NewStoreOptions) -> None:
     """Write all stores: the first one at `target`, which appears last, the others below `beside`.
 
+    If there is only one broker, the first store gets the configuration files; otherwise they are written to `beside`.
     What an interrupted run has finished stays. Errors: as `building` and `build`.
     """
+    documents = {one.found.name: _bytes_of(carved.source, one.found) for one in carved.documents}
     for store in reversed(carved.stores):
         path = beside / store.name if store.name else target
         if store.name and path.is_dir():
             store.report = verified(path, how)
             continue
+        own = documents if not store.name and carved.brokers == 1 else {}
         with building(path, how.removed) as place:
-            store.report = build(carved.source, state, store.life.number, store.file_size, place, how)
+            store.report = build(carved.source, state, store.life.number, store.file_size, place, own, how)
+    if documents and carved.brokers > 1 and not (beside / "config").is_dir():
+        with building(beside / "config", how.removed) as place:
+            write_documents(place, documents)
+
+
+def _bytes_of(source: RawSource, found: FoundDocument) -> bytes:
+    return source.read(found.length, found.source)

@@ -2,8 +2,8 @@
 
 A record that crosses the border of a block may go on in the block of another file, and the CRC covers only its body:
 topic and properties after it could be those of another message of the same shape. The end is believed if what follows
-it belongs to the log (`Follows.OWN`), or if a CRC covers bytes of the last block. Otherwise only the head is kept, as a
-border for `joining`.
+it belongs to the log (`Follows.OWN`), if a CRC covers bytes of the last block, or if the log seems to end there.
+Otherwise only the head is kept, as a border for `joining`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from rmqstore.carving.source import SECTOR, RawSource
 from rmqstore.carving.state import CarvingState
 
 DEFAULT_BLOCK = 4096
-_ENOUGH = 8
-"""Bytes of the last block that a CRC must cover: fewer can fit by chance."""
+ENOUGH = 8
+"""Bytes of a block that a CRC must cover: fewer can fit by chance."""
 
 
 def block_size(source: RawSource, state: CarvingState) -> int:
@@ -49,7 +49,7 @@ def settle_doubts(state: CarvingState, block: int) -> int:
     doubtful = 0
     with state.transaction():
         for piece in list(state.pieces("count > 0 AND follows != ?", (Follows.OWN,))):
-            if _is_doubtful(piece, block):
+            if _is_doubtful(state, piece, block):
                 doubtful += 1
                 state.change(_WITHOUT_LAST, (Follows.OWN, piece.number))
             else:
@@ -60,13 +60,16 @@ def settle_doubts(state: CarvingState, block: int) -> int:
 _WITHOUT_LAST = (
     "UPDATE pieces SET count = count - 1, stop = last_at, follows = ?, start = min(start, last_at) WHERE number = ?"
 )
+_OTHERS = "SELECT 1 FROM pieces WHERE source >= ? AND source < ? LIMIT 1"
 _WITHIN = "DELETE FROM pieces WHERE source > ? AND source < ?"
 
 
-def _is_doubtful(piece: LogPiece, block: int) -> bool:
+def _is_doubtful(state: CarvingState, piece: LogPiece, block: int) -> bool:
     last_block = (piece.stop - 1) // block * block
     if last_block <= piece.last_at:
         return False
-    if piece.proven < last_block + _ENOUGH:
-        return True
-    return piece.follows == Follows.FOREIGN and piece.proven < piece.stop - 1
+    if piece.proven < last_block + ENOUGH:
+        # zeros end a log; but the block is another one's if it has the head of another record
+        others = (piece.at(last_block), piece.at(last_block + block))
+        return piece.follows != Follows.ZEROS or bool(state.rows(_OTHERS, others))
+    return piece.follows == Follows.FOREIGN and piece.proven < piece.stop

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+from rmqstore.carving.doubts import ENOUGH
 from rmqstore.carving.pieces import LONGEST, Follows, LogPiece, file_end, host_of, records_in
 from rmqstore.carving.source import RawSource
 from rmqstore.carving.state import CarvingState
@@ -128,13 +129,30 @@ def _across(source: RawSource, state: CarvingState, end: _OpenEnd, block: int) -
                 continue
             data = before[: border - end.start] + source.read(piece.start - border, piece.at(border))
             whole = len(data) == piece.start - end.start and data not in fitting
-            if whole and records_in(end.body_offset, data, end.start) is not None:
+            known = piece.start - piece.source % block
+            if whole and _is_proven(end, data, known, block):
                 fitting[data] = border
         if len(fitting) == 1:
             (border,) = fitting.values()
             last = _Part(border, piece.start, piece.at(border))
             return [_Part(end.start, border, end.source), *([last] if border < piece.start else [])]
     return []
+
+
+def _is_proven(end: _OpenEnd, data: bytes, known: int, block: int) -> bool:
+    """Return whether these bytes are one record, whose CRC covers some bytes of every block.
+
+    Only the first block, and those from the offset `known` on, are known to belong to the log anyway.
+    """
+    columns = records_in(end.body_offset, data, end.start)
+    if columns is None or len(columns) != 1:
+        return False
+    if columns.has_tail[0]:
+        return True
+    low = end.start + end.body_offset + int(columns.body_at[0] - columns.at[0])
+    high = low + int(columns.body_length[0])
+    borders = range(end.border, min(known, end.start + len(data)), block)
+    return all(min(high, border + block) - max(low, border) >= ENOUGH for border in borders)
 
 
 def _next_pieces(state: CarvingState, end: _OpenEnd) -> list[LogPiece]:
@@ -196,7 +214,7 @@ def _filled(
         if i + needed > len(free) or free[i + needed - 1] != at + (needed - 1) * block:
             continue
         middle = source.read(length, at)
-        if middle not in fitting and records_in(end.body_offset, head + middle + tail, end.start) is not None:
+        if middle not in fitting and _is_proven(end, head + middle + tail, stop, block):
             fitting[middle] = at
     if len(fitting) != 1:
         return []

@@ -2,7 +2,8 @@
 
 Pieces of one broker name the same store host, or hosts that follow one another within a log. In the order of time the
 offsets of a log only grow. Where they fall back, or two different records have the same offset, a log began again: with
-a new store, or after a truncation. The newer one is another life. Copies with the same bytes are one.
+a new store, or after a truncation. The newer one is another life. Copies with the same bytes are one. What contradicts
+a log while it goes on is a log beside it: brokers of 5.0 and newer keep one for each queue of a compacted topic.
 """
 
 from __future__ import annotations
@@ -22,10 +23,14 @@ _COMPARED = 1 << 20
 
 @dataclass(slots=True)
 class Life:
-    """One log. `hosts`: stored forms of the store hosts; `covered`: sorted (start, stop) of its strands."""
+    """One log. `hosts`: stored forms of the store hosts; `covered`: sorted (start, stop) of its strands.
+
+    `beside`: it was written while another log of its broker went on, as that of a compacted topic is.
+    """
 
     number: int
     group: int
+    beside: bool = False
     hosts: set[bytes] = field(default_factory=set)
     covered: list[tuple[int, int]] = field(default_factory=list)
     first_time: int = 0
@@ -81,8 +86,14 @@ def sort_into_lives(source: RawSource, state: CarvingState) -> list[Life]:
         group = groups.number(strand.host)
         life = current.get(group)
         if life is None or not _belongs(source, state, life, strand):
-            life = current[group] = Life(len(lives), group, first_time=strand.first_time)
-            lives.append(life)
+            beside = life is not None and strand.first_time < life.last_time
+            others = [one for one in lives if beside and one.beside and one.group == group]
+            life = next((one for one in others if _belongs(source, state, one, strand)), None)
+            if life is None:
+                life = Life(len(lives), group, beside, first_time=strand.first_time)
+                lives.append(life)
+            if not beside:
+                current[group] = life
         life.hosts.update(strand.hosts)
         life.last_time = max(life.last_time, strand.last_time)
         life.cover(strand.start, strand.stop)

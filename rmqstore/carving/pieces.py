@@ -15,11 +15,14 @@ from enum import IntEnum
 
 import numpy as np
 
+from rmqstore.carving.documents import DocumentFinder, FoundDocument
 from rmqstore.carving.source import SECTOR, RawSource, SourceSegment
 from rmqstore.files.mapped_file_queue import MAX_OFFSET
 from rmqstore.formats import dledger
 from rmqstore.formats.message import (
     BLANK_MAGIC_U32,
+    CRC32_PROPERTY,
+    CRC32_RESERVED_LEN,
     HEAD,
     MAGIC_V1_U32,
     MAGIC_V2_U32,
@@ -46,6 +49,7 @@ _LEAST_REACH, _MOST_REACH = 16 << 10, 1 << 40
 _LONGEST_PIECE = 256 << 20
 _STEP = 64 << 20
 _UNUSED = 64
+_DIGITS = np.arange(len(CRC32_PROPERTY) - CRC32_RESERVED_LEN, -1)
 _REST = 1 << 44
 """Largest number of bytes that a BLANK can close; anything more is no BLANK."""
 
@@ -54,8 +58,9 @@ class Follows(IntEnum):
     """What follows the last record of a piece."""
 
     UNKNOWN = 0
-    OWN = 1  # the head of the record that belongs there, a BLANK, or zeros: the block of the end belongs to the log
+    OWN = 1  # the head of the record that belongs there, or a BLANK: the block of the end belongs to the log
     FOREIGN = 2  # the head of a record with another place
+    ZEROS = 3  # as after the end of a log
 
 
 @dataclass(slots=True)
@@ -64,9 +69,8 @@ class LogPiece:
 
     `body_offset`: 48 for DLedger entries, else 0. `source`: position of the first byte. `start`, `stop`, `last_at`:
     offsets of the first byte, of the end, and of the last record. `proven`: offset up to which a CRC covers the last
-    record; that of the record itself leaves out the separator at its end. `file_end`: the end of the log file that a
-    BLANK names, 0 without one. Times in ms. `first_index`: of the first entry, `term`: of the last one. `number`: in
-    the state.
+    record. `file_end`: the end of the log file that a BLANK names, 0 without one. Times in ms. `first_index`: of the
+    first entry, `term`: of the last one. `number`: in the state.
     A record over the border of two pieces is a piece for each of its parts; those after the first have `count` 0.
     """
 
@@ -114,6 +118,7 @@ def fits(source: int, offset: int) -> bool:
 def proven(columns: Columns) -> Bool:
     """Return which framed records prove themselves: CRCs, place and topic; in DLedger data, also the entry header."""
     wrong = columns.wrong_crc | columns.wrong_record_crc | columns.elsewhere | (columns.topic_length <= 0)
+    wrong |= (columns.body_length < 0) | (columns.port_tops != 0) | _has_half_tail(columns)
     if columns.body_offset:
         index, term = columns.entry_index, columns.entry_term
         wrong |= (columns.entry_magic != dledger.MAGIC) | (columns.entry_pos != columns.offset - columns.body_offset)
@@ -148,16 +153,51 @@ def records_in(body_offset: int, data: bytes, offset: int) -> Columns | None:
     return columns if proven(columns).all() else None
 
 
-def find_pieces(source: RawSource, segment: SourceSegment, at: int) -> Iterator[tuple[list[LogPiece], int]]:
-    """Yield the pieces of a segment from a position of the source on, and the position from which to go on after them.
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What was found. `done`: the position of the source from which to go on."""
+
+    pieces: list[LogPiece]
+    documents: list[FoundDocument]
+    done: int
+
+
+def _has_half_tail(columns: Columns) -> Bool:
+    """Return which records seem to end with the property __CRC32#, and do not."""
+    half = columns.has_tail.copy()
+    rows = np.flatnonzero(half)
+    if len(rows):
+        stop = columns.at[rows] + columns.size[rows]
+        digits = columns.buf[stop[:, None] + _DIGITS] - np.uint8(ord("0"))
+        whole = (digits <= 9).all(axis=1) & (columns.buf[stop - 1] == 2)
+        whole &= columns.buf[stop - CRC32_RESERVED_LEN + len(CRC32_PROPERTY) - 1] == 1
+        half[rows] = ~whole
+    return half
+
+
+def find_pieces(source: RawSource, segment: SourceSegment, at: int) -> Iterator[Findings]:
+    """Yield what a segment has from a position of the source on, every few megabytes and at its end.
 
     Errors: OSError if it cannot be opened.
     """
-    window = Window(source.mapped(segment), ScanOptions(chunk=_CHUNK))
+    window = _WatchedWindow(source.mapped(segment), ScanOptions(chunk=_CHUNK))
+    window.documents = DocumentFinder(window, segment.start)
     try:
-        yield from _Finder(window, segment.start).run(at - segment.start)
+        for pieces, done in _Finder(window, segment.start).run(at - segment.start):
+            found, window.documents.found = window.documents.found, []
+            yield Findings(pieces, found, done)
     finally:
         window.close()
+
+
+class _WatchedWindow(Window):
+    """A window that shows to another search what it reads."""
+
+    documents: DocumentFinder
+
+    def fill(self, at: int) -> None:
+        super().fill(at)
+        self.documents.look()
 
 
 @dataclass(frozen=True, slots=True)
@@ -342,7 +382,7 @@ class _Finder:
             piece.last_at = int(rows.offset[last]) - rows.body_offset
             piece.last_time = int(rows.store_timestamp[last])
             body_stop = int(rows.body_at[last] + max(0, int(rows.body_length[last])) - rows.at[last])
-            piece.proven = piece.stop - 1 if rows.has_tail[last] else int(rows.offset[last]) + body_stop
+            piece.proven = piece.stop if rows.has_tail[last] else int(rows.offset[last]) + body_stop
             if head.body_offset:
                 piece.term = int(rows.entry_term[last])
 
@@ -357,8 +397,10 @@ class _Finder:
         raw = self.window.pread(2 * SECTOR, at)
         second = int.from_bytes(raw[4:8], "big")
         piece.file_end = file_end(raw, piece.stop, piece.body_offset)
-        if piece.file_end or _is_unused(raw, at):
+        if piece.file_end:
             piece.follows = Follows.OWN
+        elif _is_unused(raw, at):
+            piece.follows = Follows.ZEROS
         elif piece.body_offset:
             entry = self._entry_at(at)
             if entry is not None:

@@ -13,12 +13,14 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from rmqstore.carving.pieces import COLUMNS, LogPiece
+from rmqstore.carving.documents import FoundDocument
+from rmqstore.carving.pieces import COLUMNS, Findings, LogPiece
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.private import create_private
 from rmqstore.texts import Text
 
 _FORMAT = 1
+SCANNED = "scanned_to"
 _STORED = tuple(name for name in COLUMNS if name != "number")
 _TYPES = {"host": "BLOB"}
 _SCHEMA = f"""
@@ -32,7 +34,9 @@ CREATE INDEX by_stop ON pieces (body_offset, stop);
 CREATE INDEX by_source ON pieces (source);
 CREATE INDEX by_strand ON pieces (strand, start);
 CREATE INDEX by_life ON pieces (life, start);
-CREATE TABLE documents (source INTEGER PRIMARY KEY, name TEXT, length INTEGER, version INTEGER, time INTEGER);
+CREATE TABLE documents (
+    source INTEGER PRIMARY KEY, name TEXT, length INTEGER, time INTEGER, counter INTEGER, offsets INTEGER
+);
 """
 _INSERT = f"INSERT INTO pieces ({', '.join(_STORED)}) VALUES ({', '.join('?' * len(_STORED))})"
 
@@ -90,13 +94,30 @@ class CarvingState:
 
     # --- pieces ---------------------------------------------------------------------------------------------------
 
-    def add(self, pieces: Iterable[LogPiece], scanned_to: int | None = None) -> None:
-        """Add pieces and note how far the source is read, both or neither."""
-        self._db.execute("BEGIN")
-        self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in pieces))
-        if scanned_to is not None:
-            self.remember("scanned_to", scanned_to)
-        self._db.execute("COMMIT")
+    def add(self, pieces: Iterable[LogPiece]) -> None:
+        """Add pieces."""
+        with self.transaction():
+            self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in pieces))
+
+    def add_found(self, found: Findings) -> None:
+        """Add what was found, and note how far the source is read, both or neither."""
+        with self.transaction():
+            self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in found.pieces))
+            self._db.executemany(
+                "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?)",
+                ((one.source, one.name, one.length, *one.version) for one in found.documents),
+            )
+            self.remember(SCANNED, found.done)
+
+    def documents(self) -> list[tuple[FoundDocument, int]]:
+        """Return the newest version of each configuration file, and how many versions there are."""
+        rows = self.rows(
+            "SELECT source, name, length, time, counter, offsets, count(*) OVER (PARTITION BY name), row_number() OVER "
+            "(PARTITION BY name ORDER BY time DESC, counter DESC, offsets DESC, source) AS place FROM documents"
+        )
+        return [
+            (FoundDocument(row[0], row[1], row[2], (row[3], row[4], row[5])), row[6]) for row in rows if row[7] == 1
+        ]
 
     def pieces(self, where: str, values: tuple[Any, ...] = ()) -> Iterator[LogPiece]:
         """Yield pieces in the order of their places. Nothing but the `values` may come from outside."""

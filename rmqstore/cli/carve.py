@@ -86,8 +86,9 @@ def carve(out: Output, source: Path, target: Path, how: CarveOptions, dry_run: b
     SOURCE is a block device, an image of one, or a directory of fragments of files; it is only read. Records of logs
     are searched for in all of it. Each one counts only if it proves itself, by its CRC and its place, and is written to
     that place in a new log at OUT, for which queues, index and checkpoint are then built. What was overwritten stays a
-    hole: `rmqstore recover` closes it. Logs of other brokers, and an older log that OUT's one has replaced, become
-    stores in OUT.carved. An interrupted run goes on where it was.
+    hole: `rmqstore recover` closes it. Configuration files are written to OUT/config. Logs of other brokers, and an
+    older log that OUT's one has replaced, become stores in OUT.carved. With several brokers, the configuration files
+    are there, too: nothing shows whose they are. An interrupted run goes on where it was.
 
     OUT must not exist, and must be on another disk than the one that SOURCE is an image of: every byte that is written
     to that disk may destroy a message. Exit code 0: done, and the store is sound; 1: it has holes or other problems; 3:
@@ -180,6 +181,15 @@ def _document(carved: Carved, source: Path, target: Path, *, written: bool) -> d
         "unreadable_bytes": carved.unreadable,
         "duplicates": carved.duplicates,
         "stores": [_store(store, target, written=written) for store in carved.stores],
+        "documents": [
+            {
+                "name": one.found.name,
+                "length": one.found.length,
+                "timestamp": one.found.time,
+                "versions": one.versions,
+            }
+            for one in carved.documents
+        ],
         "notes": carved.notes,
     }
 
@@ -191,6 +201,7 @@ def _store(store: CarvedStore, target: Path, *, written: bool) -> dict[str, Any]
     return {
         "path": str(_beside(target) / store.name if store.name else target) if written else None,
         "hosts": store.hosts,
+        "beside": store.life.beside,
         "messages": store.messages,
         "first_timestamp": store.life.first_time,
         "last_timestamp": store.life.last_time,
@@ -227,6 +238,9 @@ def _lines(carved: Carved, source: Path, target: Path, dry_run: bool) -> Iterato
     for store in carved.stores:
         yield ""
         yield from _store_lines(store, _beside(target) / store.name if store.name else target, dry_run)
+    if carved.documents:
+        yield ""
+        yield from _document_lines(carved, target)
     if carved.duplicates:
         yield ""
         yield Text("{messages} were found more than once.", messages=many(carved.duplicates, "message"))
@@ -244,6 +258,8 @@ def _store_lines(store: CarvedStore, path: Path, dry_run: bool) -> Iterator[str]
     messages, hosts = many(store.messages, "message"), joined(store.hosts)
     facts = Text("{path}: {messages} of {hosts}, stored from {first} to {last}")
     yield facts.format(path=path, messages=messages, hosts=hosts, first=first, last=last)
+    if store.life.beside:
+        yield Text("  a log beside another one, as of a compacted topic")
     for log in store.logs:
         name = Text("DLedger entries") if log.dledger else Text("commitlog")
         words = Text("  {log}: {messages}, {bytes} from {start:,} to {stop:,}")
@@ -265,6 +281,15 @@ def _store_lines(store: CarvedStore, path: Path, dry_run: bool) -> Iterator[str]
     elif not report.unchecked:
         yield Text("  verified: no problems")
     yield from (Text("  not checked: {line}", line=line) for line in report.unchecked)
+
+
+def _document_lines(carved: Carved, target: Path) -> Iterator[str]:
+    names = joined(sorted(one.found.name for one in carved.documents))
+    if carved.brokers == 1:
+        yield Text("Configuration files, the newest version of each: {names}.", names=names)
+        return
+    words = Text("Configuration files of one of these brokers, in {path}: {names}.")
+    yield words.format(path=_beside(target) / "config", names=names)
 
 
 def _hole_lines(holes: Ranges) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -38,15 +39,20 @@ def test_all_of_a_deleted_log_comes_back(name: str, tmp_path: Path) -> None:
     logs = {path: data for path, data in logs_of(store).items() if data.strip(b"\0")}
     count = sum(len([*records(path, data)]) for path, data in logs.items())
 
-    answer = run_json("carve", str(image), str(tmp_path / "out"), exit_code=1)
+    carved = run("carve", str(image), str(tmp_path / "out"), "--json")
+    assert carved.exit_code in (0, 1)
+    answer = json.loads(carved.stdout)
 
     assert snapshot(tmp_path)["disk.img"] == before
     stores = answer["stores"]
-    assert isinstance(stores, list)
     assert [found["messages"] for found in stores] == [count]
     assert logs_of(tmp_path / "out") == logs
     assert not (tmp_path / "out.carved").exists()
-    assert not [code for code in stores[0]["counts"] if code.startswith(("CL-", "CQ-", "IX-", "DIR-"))]
+    # what a disk without DLedger's text files and timer log cannot show; recover writes the former
+    assert stores[0]["counts"].keys() <= {"DL-COMMITTED", "DL-TERM", "TM-MISSING"}
+    assert carved.exit_code == bool(stores[0]["counts"])
+    config = {path.name: path.read_bytes() for path in (store / "config").glob("*.json")}
+    assert config.items() >= {path.name: path.read_bytes() for path in (tmp_path / "out/config").iterdir()}.items()
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
