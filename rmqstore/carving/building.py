@@ -28,7 +28,7 @@ from rmqstore.formats.message import BLANK
 from rmqstore.repair.new_store import carry_out
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, plan_rebuild
-from rmqstore.scan.framing import Frames
+from rmqstore.scan.records import Frames
 from rmqstore.scan.window import SLACK
 from rmqstore.scan.workers import one_ahead
 

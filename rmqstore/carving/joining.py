@@ -23,7 +23,7 @@ from rmqstore.carving.state import CarvingState
 from rmqstore.formats import dledger
 from rmqstore.formats.message import MAGIC_V1_U32, MAGIC_V2_U32, MIN_SIZE
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.framing import SIZE_AT_IN_ENTRY
+from rmqstore.scan.records import SIZE_AT_IN_ENTRY
 
 _NEAR = 64 << 20
 _TRIES = 1 << 22
@@ -37,7 +37,7 @@ _OPEN_ENDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _RecordPart:
     """Bytes [start, stop) of the log, and where they are in the source."""
 
     start: int
@@ -118,7 +118,7 @@ def _head(source: RawSource, body_offset: int, start: int, at: int, left: int) -
 # --- the next record shows where the rest is --------------------------------------------------------------------------
 
 
-def _across(source: RawSource, state: CarvingState, end: _OpenEnd, block: int) -> list[_Part]:
+def _across(source: RawSource, state: CarvingState, end: _OpenEnd, block: int) -> list[_RecordPart]:
     """Return the parts of a record whose end lies before the next piece; empty unless exactly one border fits."""
     for piece in _next_pieces(state, end):
         segment = source.segment_at(piece.source)
@@ -134,8 +134,8 @@ def _across(source: RawSource, state: CarvingState, end: _OpenEnd, block: int) -
                 fitting[data] = border
         if len(fitting) == 1:
             (border,) = fitting.values()
-            last = _Part(border, piece.start, piece.at(border))
-            return [_Part(end.start, border, end.source), *([last] if border < piece.start else [])]
+            last = _RecordPart(border, piece.start, piece.at(border))
+            return [_RecordPart(end.start, border, end.source), *([last] if border < piece.start else [])]
     return []
 
 
@@ -189,20 +189,20 @@ def _with_lost_blocks(source: RawSource, state: CarvingState, ends: list[_OpenEn
 
 def _frames_of(
     source: RawSource, state: CarvingState, end: _OpenEnd, block: int
-) -> Iterator[tuple[_Part, _Part | None]]:
+) -> Iterator[tuple[_RecordPart, _RecordPart | None]]:
     """Yield what is known of a record: its first part, and its last one if a piece begins at its end."""
-    first = _Part(end.start, end.border, end.source)
+    first = _RecordPart(end.start, end.border, end.source)
     for piece in _next_pieces(state, end):
         at = piece.at(end.stop)
         border = end.stop - at % block
         if border > end.border:
-            yield first, _Part(border, end.stop, piece.at(border))
+            yield first, _RecordPart(border, end.stop, piece.at(border))
     yield first, None
 
 
 def _filled(
-    source: RawSource, end: _OpenEnd, first: _Part, last: _Part | None, free: list[int], block: int
-) -> list[_Part]:
+    source: RawSource, end: _OpenEnd, first: _RecordPart, last: _RecordPart | None, free: list[int], block: int
+) -> list[_RecordPart]:
     """Return the parts of a record with a stretch of free blocks between its first and last part."""
     stop = end.stop if last is None else last.start
     head = source.read(first.stop - first.start, first.source)
@@ -219,7 +219,7 @@ def _filled(
     if len(fitting) != 1:
         return []
     (found,) = fitting.values()
-    return [first, _Part(first.stop, stop, found), *([] if last is None else [last])]
+    return [first, _RecordPart(first.stop, stop, found), *([] if last is None else [last])]
 
 
 def _free_blocks(source: RawSource, state: CarvingState, at: int, block: int) -> list[int]:
@@ -250,7 +250,7 @@ def _free_blocks(source: RawSource, state: CarvingState, at: int, block: int) ->
 # --- the result -------------------------------------------------------------------------------------------------------
 
 
-def _add(source: RawSource, state: CarvingState, end: _OpenEnd, parts: list[_Part]) -> int:
+def _add(source: RawSource, state: CarvingState, end: _OpenEnd, parts: list[_RecordPart]) -> int:
     """Add the pieces of joined records, and remove what lies within them; return the number of records."""
     data = b"".join(source.read(part.stop - part.start, part.source) for part in parts)
     columns = records_in(end.body_offset, data, end.start)
@@ -272,7 +272,7 @@ def _add(source: RawSource, state: CarvingState, end: _OpenEnd, parts: list[_Par
     return len(columns)
 
 
-def _piece(body_offset: int, part: _Part, columns: Columns) -> LogPiece:
+def _piece(body_offset: int, part: _RecordPart, columns: Columns) -> LogPiece:
     times = columns.store_timestamp
     piece = LogPiece(
         body_offset, part.source, part.start, part.stop, 0, host_of(columns), int(times[0]), int(times[-1])

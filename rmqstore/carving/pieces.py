@@ -31,8 +31,8 @@ from rmqstore.formats.message import (
     STORE_HOST_V6,
 )
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.framing import Frames
 from rmqstore.scan.kernels import I64, Bool, leading
+from rmqstore.scan.records import Frames
 from rmqstore.scan.resync import frame_size
 from rmqstore.scan.window import SLACK, ScanOptions, Window
 
@@ -154,7 +154,7 @@ def records_in(body_offset: int, data: bytes, offset: int) -> Columns | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class ScanFindings:
     """What was found. `done`: the position of the source from which to go on."""
 
     pieces: list[LogPiece]
@@ -175,7 +175,7 @@ def _has_half_tail(columns: Columns) -> Bool:
     return half
 
 
-def find_pieces(source: RawSource, segment: SourceSegment, at: int) -> Iterator[Findings]:
+def find_pieces(source: RawSource, segment: SourceSegment, at: int) -> Iterator[ScanFindings]:
     """Yield what a segment has from a position of the source on, every few megabytes and at its end.
 
     Errors: OSError if it cannot be opened.
@@ -185,7 +185,7 @@ def find_pieces(source: RawSource, segment: SourceSegment, at: int) -> Iterator[
     try:
         for pieces, done in _Finder(window, segment.start).run(at - segment.start):
             found, window.documents.found = window.documents.found, []
-            yield Findings(pieces, found, done)
+            yield ScanFindings(pieces, found, done)
     finally:
         window.close()
 

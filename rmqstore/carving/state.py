@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.carving.documents import FoundDocument
-from rmqstore.carving.pieces import COLUMNS, Findings, LogPiece
+from rmqstore.carving.pieces import COLUMNS, LogPiece, ScanFindings
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.private import create_private
 from rmqstore.texts import Text
@@ -99,7 +99,7 @@ class CarvingState:
         with self.transaction():
             self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in pieces))
 
-    def add_found(self, found: Findings) -> None:
+    def add_found(self, found: ScanFindings) -> None:
         """Add what was found, and note how far the source is read, both or neither."""
         with self.transaction():
             self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in found.pieces))
