@@ -25,6 +25,7 @@ from rmqstore.files.private import building
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.checks.problems.account import Account
     from rmqstore.checks.problems.report import Report
     from rmqstore.checks.verify import Verified
     from rmqstore.documents.journal import Journal
@@ -394,7 +395,7 @@ def _fate(one: Verdict) -> str:
         return Text("LOST: replaced by a filler in repair {repair}: {place}", repair=one.repair, place=place)
     if one.cause == "cut":
         return Text("in the store, but the next start deletes it: {place}", place=place)
-    if one.cause == "no-unit":
+    if one.cause in ("no-unit", "same-offset"):
         return Text("in the store, but no consumer gets it: {place}", place=place)
     return Text("LOST to damage: {place}", place=place)
 
@@ -568,11 +569,14 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
     damaged = [one for one, _ in rows if one.cause == "damage" and not one.mended]
     mended = [one for one, _ in rows if one.mended]
     cut = [one for one, _ in rows if one.cause == "cut"]
-    held, expired = (sum(one.cause == cause for one, _ in rows) for cause in ("no-unit", "expired"))
+    held, taken, expired = (
+        sum(one.cause == cause for one, _ in rows) for cause in ("no-unit", "same-offset", "expired")
+    )
     unlisted = sum(losses.unlisted.values())
     if not rows and not unlisted:
         none, maybe = Text("No messages are lost."), Text("No lost messages are known, but there may be some.")
         yield maybe if losses.at_least else none
+        yield from _gone_before(losses.account, expired)
         return
     if damaged or unlisted:
         saved: str = ""
@@ -601,13 +605,30 @@ def _text(losses: Losses, rows: list[Row], report: Report | None, width: int) ->
         yield Text(
             "In the log, but no consumer gets them: {count} (`rmqstore recover` rebuilds their queues)", count=count
         )
+    if taken:
+        count = many(taken, "message")
+        yield Text(
+            "In the log, but another message has their queue offset, and consumers get that: {count}", count=count
+        )
     if expired:
         yield Text("Before the begin of the log, and gone with its files: {count}", count=many(expired, "message"))
+    yield from _gone_before(losses.account, expired)
     yield ""
     yield from _table(rows[:_SHOWN], width, losses.when)
     if len(rows) > _SHOWN:
         yield _more(many(len(rows) - _SHOWN, "more message"))
     yield from _unlisted(losses)
+
+
+def _gone_before(account: Account | None, listed: int) -> Iterator[str]:
+    """Yield how many messages before the begin of the log are not in the list; `listed`: how many are."""
+    if account is None or account.gone_before_begin <= listed:
+        return
+    left, begin = many(account.gone_before_begin - listed, "message"), account.begin_at
+    if listed or not any(one.before for one in account.queues.values()):
+        yield Text("Before the begin of the log at {begin:,}, {left} that only the index lists", begin=begin, left=left)
+    else:
+        yield Text("Before the begin of the log at {begin:,}, {left} (--expired lists them)", begin=begin, left=left)
 
 
 def _still_there(one: DeletedTopic) -> str:

@@ -31,7 +31,7 @@ _GROUPS = 20  # groups that are named if none was found
 _STATES: dict[str, Text] = {
     text: text for text in (Text("acknowledged"), Text("invisible"), Text("returned"), Text("unknown"))
 }
-_COLUMNS = ("group", "topic", "queue_id", "offset", "min", "max", "lag", "next_timestamp", "pop")
+_COLUMNS = ("group", "topic", "queue_id", "offset", "min", "max", "lag", "unread_gone", "next_timestamp", "pop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,10 +89,11 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     """Show the progress of consumer groups in each queue, or change it while the broker is stopped.
 
     For each queue: the offset that the group reads next, how many messages it has not received (lag), the store time of
-    the next message, and what POP consumers have received without acknowledging it. Offsets are read and written where
-    the broker keeps them: in JSON files or in RocksDB. A change is a plan that shows how many messages each group will
-    receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it. No offset is set beyond
-    the end of its queue. Restart all consumers of a group whose offsets you change: they keep their own in memory.
+    the next message, how many unread messages are gone with the log before its begin, and what POP consumers have
+    received without acknowledging it. Offsets are read and written where the broker keeps them: in JSON files or in
+    RocksDB. A change is a plan that shows how many messages each group will receive again or skip; nothing is written
+    without --apply, and `rmqstore undo` undoes it. No offset is set beyond the end of its queue. Restart all consumers
+    of a group whose offsets you change: they keep their own in memory.
 
     In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """

@@ -43,7 +43,7 @@ NAMES = ("unique_key", "msgId", "msg_id", "uniqKey", "UNIQ_KEY", "offsetMsgId", 
 """Fields of NDJSON and CSV that identify a message, the most exact first: of an export, or of a client's SendResult."""
 _ID = re.compile(r"[0-9A-Fa-f]{32}|[0-9A-Fa-f]{40}|[0-9A-Fa-f]{56}")
 """A unique id, with the IPv4 or IPv6 address of its client, or an offset message id."""
-_SOUND = ("cut", "no-unit")  # causes of messages whose record is sound
+_SOUND = ("cut", "no-unit", "same-offset")  # causes of messages whose record is sound
 _FEW = 20_000  # texts that are sent to other processes with every split
 _ORDER = {"real": 0, "retry": 1, "dlq": 2, "delayed": 3, "timer": 3}
 

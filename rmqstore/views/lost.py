@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.verify import Verified
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
-NO_UNIT, EXPIRED = "no-unit", "expired"
+NO_UNIT, SAME_OFFSET, EXPIRED = "no-unit", "same-offset", "expired"
 _NAME_DIGITS = 17
 _LARGEST_SPAN = 256 << 20
 _MOST_UNITS = 20_000  # messages listed by their queue entries only; further ones are counted
@@ -63,10 +63,11 @@ class LostMessage:
     """One message. Fields that are neither in its record nor in its queue entry are None.
 
     `cause`: damage (the log lacks it), cut (it is sound, but a start would delete it), no-unit (it is sound, but no
-    unit leads a consumer to it), or expired (its log file is gone). `body`: intact, damaged or gone. `mended`: the
-    repair restores it; `incomplete`: except for properties that nothing proves. `filler`: after the repair, a filler
-    has its queue offset. `key_hashes`: hashes of its index entries; `indexed_time`: store time according to them, up to
-    1 s too early. `consumed_by`: groups, or None if consumer progress is unknown. Units: bytes, ms.
+    unit leads a consumer to it), same-offset (it is sound, but another message has its queue offset), or expired (its
+    log file is gone). `body`: intact, damaged or gone. `mended`: the repair restores it; `incomplete`: except for
+    properties that nothing proves. `filler`: after the repair, a filler has its queue offset. `key_hashes`: hashes of
+    its index entries; `indexed_time`: store time according to them, up to 1 s too early. `consumed_by`: groups, or None
+    if consumer progress is unknown. Units: bytes, ms.
     """
 
     topic: str
@@ -262,7 +263,13 @@ class LostMessages:
                 continue
             unit = self.unit(found.queue_place) if number in lacking.get((topic, queue_id), Ranges()) else None
             if unit is None or unit.offset != found.offset:
-                yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause=NO_UNIT), found))
+                cause = SAME_OFFSET if unit is not None and self._is_at(unit.offset, found.queue_place) else NO_UNIT
+                yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause=cause), found))
+
+    def _is_at(self, offset: int, place: Place) -> bool:
+        """Return whether a sound record at a log offset has this queue offset."""
+        found = lookup.by_offset(self.store, offset)
+        return found is not None and found.sound and found.queue_place == place
 
     def expired(self, account: Account) -> Iterator[LostMessage]:
         """Yield the messages before the begin of the log that queue files still list, with the groups that read them.
@@ -332,7 +339,7 @@ class LostMessages:
         """Add the messages of a plan. Each list of index files is searched for what the lists before it do not have."""
         out.damaged += [self.damaged(record, record_at) for record in _records(plan.facts.get("fillers"))]
         incomplete = {record.offset for record in _records(plan.facts.get("damaged"))}
-        kept = (record for fact in ("mended", "kept", "damaged") for record in _records(plan.facts.get(fact)))
+        kept = (record for fact in ("mended", "kept") for record in _records(plan.facts.get(fact)))
         for record in {record.offset: record for record in kept}.values():
             one = replace(self.damaged(record, self._here), mended=True, filler=False)
             out.damaged.append(replace(one, incomplete=record.offset in incomplete))

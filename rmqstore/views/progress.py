@@ -266,8 +266,10 @@ EARLIEST, LATEST = "earliest", "latest"
 class GroupProgress:
     """The progress of a group in a queue. `min` and `max`: of the queue, None if it does not exist.
 
-    `lag`: messages from the offset to the end. `next_timestamp`: store time of the next message (ms), None without one.
-    `pop`: how many messages of the queue the group has received through POP, by state; None if that cannot be read.
+    `lag`: messages from the offset to the end. `unread_gone`: messages that the group had not read and that are gone
+    with the log before its begin, of those that queue files still list. `next_timestamp`: store time of the next
+    message (ms), None without one. `pop`: how many messages of the queue the group has received through POP, by state;
+    None if that cannot be read.
     """
 
     group: str
@@ -276,6 +278,7 @@ class GroupProgress:
     offset: int
     min: int | None
     max: int | None
+    unread_gone: int
     next_timestamp: int | None
     pop: dict[str, int] | None = field(default_factory=dict)
 
@@ -297,6 +300,18 @@ class QueuePositions:
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Return queue offsets [min, max) as consumers see them; None for an unknown queue."""
         return self._units(topic, queue_id).bounds(self.store.log_start)
+
+    def gone(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return how many messages from a queue offset on queue files list that are before the begin of the log.
+
+        Rows of RocksDB go later than the log, and prove nothing.
+        """
+        begin = self.store.log_start
+        if begin <= 0 or self.store.reads_rows(topic):
+            return 0
+        units = self._units(topic, queue_id)
+        listed, there = units.bounds(), units.bounds(begin)
+        return max(0, there[0] - max(offset, listed[0])) if listed is not None and there is not None else 0
 
     def message(self, topic: str, queue_id: int, queue_offset: int) -> lookup.Found | None:
         """Return the message at a queue offset; None if there is none, or it is damaged."""
@@ -341,15 +356,16 @@ def group_progress(
         if (groups and one.group not in groups) or (topics and one.topic not in topics):
             continue
         bounds = positions.bounds(one.topic, one.queue_id)
-        following = None
+        following, gone = None, 0
         if bounds is not None:
+            gone = positions.gone(one.topic, one.queue_id, one.offset)
             following = positions.time(one.topic, one.queue_id, max(one.offset, bounds[0]))
         place = (one.group, one.topic, one.queue_id)
         pop = None
         if not popped.unreadable:
             pop = {state.value: count for state in PopState if (count := received[*place, state])}
         low, high = bounds or (None, None)
-        yield GroupProgress(one.group, one.topic, one.queue_id, one.offset, low, high, following, pop)
+        yield GroupProgress(one.group, one.topic, one.queue_id, one.offset, low, high, gone, following, pop)
 
 
 def of_group(offsets: ConsumerOffsets, group: str) -> list[Committed]:

@@ -247,3 +247,16 @@ def test_a_group_without_offsets_is_answered_with_those_that_have_some(store: Pa
     assert result.stderr.startswith("note: no such offsets; groups: CG_tag_11, CG_dlq_11, CG_part_11")
     (store / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
     assert run("offsets", str(store)).stderr == "note: no group has offsets here\n"
+
+
+def test_unread_messages_that_are_gone_with_the_first_log_file_are_counted(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    ask(store, "--set", "CG_tag_11", "Pay_11_Topic", "--queue", "0", "--to", "earliest", "--apply")
+    assert {row["unread_gone"] for row in ask(store)["offsets"]} == {0}
+    (store / "commitlog" / f"{0:020}").unlink()
+    gone = {
+        (r["group"], r["topic"], r["queue_id"]): r["unread_gone"] for r in ask(store)["offsets"] if r["unread_gone"]
+    }
+    assert gone == {("CG_tag_11", "Pay_11_Topic", 0): 3}
+    verified: Any = run_json("verify", str(store), exit_code=0)
+    assert verified["account"]["unread_gone"] == {"CG_tag_11": 3}

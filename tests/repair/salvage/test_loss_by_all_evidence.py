@@ -23,7 +23,7 @@ def _plan(store: Path, *words: str) -> dict[str, Any]:
 
 def _listed(store: Path) -> tuple[int, bool]:
     answer: dict[str, Any] = dict(run_json("lost", str(store), exit_code=1))
-    lost = [row for row in answer["messages"] if row["cause"] != "no-unit"]  # these are in the log, without a queue
+    lost = [row for row in answer["messages"] if row["cause"] in ("damage", "cut")]
     return len(lost) + sum(answer["unlisted"].values()), answer["at_least"]
 
 
