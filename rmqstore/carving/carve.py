@@ -115,7 +115,7 @@ def survey(source: RawSource, state: CarvingState, file_size: int = 0) -> Carved
     """Say what the pieces are: stores, spans, messages. Errors: NotAStore without any message."""
     block = block_size(source, state)
     if not state.fact(_SETTLED, False):
-        state.remember("doubtful", settle_doubts(state, block))
+        state.remember("doubtful", settle_doubts(source, state, block))
         state.remember("joined", join(source, state, block))
         state.remember(_SETTLED, True)
     lives = sort_into_lives(source, state)

@@ -44,12 +44,12 @@ def _in_superblock(source: RawSource, at: int) -> int:
     return DEFAULT_BLOCK
 
 
-def settle_doubts(state: CarvingState, block: int) -> int:
+def settle_doubts(source: RawSource, state: CarvingState, block: int) -> int:
     """Take doubtful last records from all pieces, and what lies within the others; return how many were taken."""
     doubtful = 0
     with state.transaction():
         for piece in list(state.pieces("count > 0 AND follows != ?", (Follows.OWN,))):
-            if _is_doubtful(state, piece, block):
+            if _is_doubtful(source, state, piece, block):
                 doubtful += 1
                 state.change(_WITHOUT_LAST, (Follows.OWN, piece.number))
             else:
@@ -64,12 +64,13 @@ _OTHERS = "SELECT 1 FROM pieces WHERE source >= ? AND source < ? LIMIT 1"
 _WITHIN = "DELETE FROM pieces WHERE source > ? AND source < ?"
 
 
-def _is_doubtful(state: CarvingState, piece: LogPiece, block: int) -> bool:
+def _is_doubtful(source: RawSource, state: CarvingState, piece: LogPiece, block: int) -> bool:
     last_block = (piece.stop - 1) // block * block
     if last_block <= piece.last_at:
         return False
     if piece.proven < last_block + ENOUGH:
-        # zeros end a log; but the block is another one's if it has the head of another record
+        # zeros end a log; but they may begin before, and with the head of another record the block is another one's
         others = (piece.at(last_block), piece.at(last_block + block))
-        return piece.follows != Follows.ZEROS or bool(state.rows(_OTHERS, others))
+        early = b"\0" in source.read(2, piece.at(piece.stop - 2))
+        return piece.follows != Follows.ZEROS or early or bool(state.rows(_OTHERS, others))
     return piece.follows == Follows.FOREIGN and piece.proven < piece.stop
