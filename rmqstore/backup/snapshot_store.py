@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqstore.backup.derived import DerivedFiles
-from rmqstore.backup.repository import Address, find_snapshot, folder_of
+from rmqstore.backup.repository import Address, Repository, find_snapshot, folder_of, storage_of
 from rmqstore.backup.snapshot_files import SnapshotFiles
 from rmqstore.errors import NotAStore
 from rmqstore.files.broker_config import BrokerConfig
@@ -38,6 +39,17 @@ def files_of(
     if not parts:
         return files, settings
     return DerivedFiles(files, settings, parts), settings
+
+
+def names_of(pattern: str) -> list[str]:
+    """Return the addresses of the stores in a repository whose names match: `REPO::*`, `REPO::broker-*@TIME`.
+
+    Errors: as `Repository.open`; UsageError for a pattern outside of the name.
+    """
+    address = Address.parse(pattern)
+    names = Repository.open(storage_of(address.repository)).names()
+    end = f"@{address.snapshot}" if address.snapshot else ""
+    return [f"{address.repository}::{name}{end}" for name in fnmatch.filter(names, address.name)]
 
 
 def with_earlier_bytes(store: Store) -> Iterator[tuple[str, Store]]:

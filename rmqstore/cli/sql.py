@@ -44,9 +44,9 @@ def sql(
     The views are messages, consumequeue, indexfile, dledger, consumer_offsets, pop and findings; the query `describe
     messages` lists the columns of a view. The names "offset" and "group" are SQL keywords and need double quotes. The
     column store tells the stores apart. Only the columns that the query names are read, and CRCs are checked only for
-    the column crc_ok. The query can neither write nor read other files. STORE is a path, a quoted glob, or @FILE with
-    one path per line. Text output shows bodies as base64. Damaged parts of a log that the query reads are skipped and
-    named on stderr; the exit code is then 1.
+    the column crc_ok. The query can neither write nor read other files. STORE is a path, a quoted pattern ("/data/*",
+    "REPO::*"), or @FILE with one path per line. Text output shows bodies as base64. Damaged parts of a log that the
+    query reads are skipped and named on stderr; the exit code is then 1.
 
     In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """

@@ -1,20 +1,23 @@
 """What a user names as STORE: a directory of this machine, or something that another package shows as one.
 
-`SHOWN_BY` is the registry of those packages. Each has a function `files_of`, and is imported only for a path that it
-shows: a command that reads a directory does not depend on repositories of snapshots.
+`SHOWN_BY` is the registry of those packages. Each has the functions `files_of` and `names_of`, and is imported only for
+a path that it shows: a command that reads a directory does not depend on repositories of snapshots.
 """
 
 from __future__ import annotations
 
+import glob
 import importlib
 from collections.abc import Callable
 from pathlib import Path
 
+from rmqstore.errors import NotReadable
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk import StorePath, is_snapshot_address
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.times import parse_time
+from rmqstore.texts import Text
 
 SHOWN_BY: tuple[tuple[Callable[[Path], bool], str], ...] = ((is_snapshot_address, "rmqstore.backup.snapshot_store"),)
 """Whether a path is of this kind, and the module that shows it as a store."""
@@ -38,6 +41,19 @@ def open_named(
     path = StorePath(path)
     files, settings = files_of(path, config, parts, time_of)
     return open_store(path, settings, files)
+
+
+def names_of(pattern: str) -> list[str]:
+    """Return the paths that a pattern with `*`, `?` or `[` stands for, sorted.
+
+    Errors: NotReadable if there is none; those of the package that shows it.
+    """
+    path = StorePath(pattern)
+    named_by = (importlib.import_module(module).names_of for shows, module in SHOWN_BY if shows(path))
+    found: list[str] = next(named_by, glob.glob)(pattern)
+    if not found:
+        raise NotReadable(Text("{pattern}: no match", pattern=pattern), Text("list what is there, and correct it"))
+    return sorted(found)
 
 
 def files_of(

@@ -7,7 +7,6 @@ bytes after a BLANK for a record.
 
 from __future__ import annotations
 
-import glob
 import json
 import os
 from collections import deque
@@ -20,7 +19,7 @@ from pathlib import Path
 from rmqstore.errors import NotAStore, NotReadable, RmqStoreError, UsageError, about
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.sources import FOR_READING, open_named
+from rmqstore.files.sources import FOR_READING, names_of, open_named
 from rmqstore.files.store import Store
 from rmqstore.scan.columns import NOTHING, Repaired
 from rmqstore.scan.records import scan_file
@@ -49,9 +48,11 @@ class StoreRef:
 
 
 def store_refs(paths: Iterable[str | Path], config: Path | None = None) -> list[StoreRef]:
-    """Return the stores of paths, globs, and files of paths: `@FILE` has lines `PATH` or `LABEL<tab>PATH`.
+    """Return the stores of paths, patterns (`/data/*`, `REPO::*`), and files of paths, `@FILE`.
 
-    Errors: UsageError without a store, and for two stores with the same label; NotReadable for a glob without matches.
+    The lines of such a file are `PATH` or `LABEL<tab>PATH`.
+
+    Errors: UsageError without a store, and for two stores with the same label; NotReadable for a pattern without match.
     """
     given = _settings(config)
     out: dict[str, StoreRef] = {}
@@ -83,10 +84,7 @@ def _expanded(paths: Iterable[str]) -> Iterator[tuple[str, Path]]:
             continue
         text = text.removeprefix("file://") if text.startswith("file:///") else text.removeprefix("file:")
         if _GLOB & set(text) and not os.path.lexists(text):
-            found = sorted(glob.glob(text))  # noqa: PTH207  # absolute patterns, which Path.glob refuses
-            if not found:
-                raise NotReadable(Text("{text}: no match", text=text))
-            for one in found:
+            for one in names_of(text):
                 yield one, Path(one)
         else:
             yield text, Path(text)

@@ -18,6 +18,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.sources import open_named
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import BLANK_MAGIC_U32, BLANK_SIZE
+from rmqstore.views.stores import store_refs
 from tests.backup.growing import GrowingStore
 from tests.backup.test_backup import backed_up
 from tests.command import run, run_json
@@ -313,3 +314,24 @@ def content(path: Path) -> bytes:
     while (size := int.from_bytes(data[at : at + 4])) and data[at + 4 : at + 8] != BLANK_MAGIC_U32.to_bytes(4):
         at += size
     return data[: at + BLANK_SIZE]
+
+
+def test_a_pattern_names_several_stores_of_a_repository(repository: Path, tmp_path: Path) -> None:
+    query = "select store, count(*) messages from messages group by store order by store"
+    names = sorted(path.name for path in repository.iterdir() if (path / "snapshots").is_dir())
+    each = [f"{repository}::{name}" for name in names if name.endswith(("-dledger", "-clean"))]
+    assert len(each) == 2
+    expected = run("sql", *each, query, "--json").stdout
+    assert run("sql", f"{repository}::5.4.0-[cd][le]*[rn]", query, "--json").stdout == expected
+    everything = [ref.label for ref in store_refs([f"{repository}::*"])]
+    assert everything == [f"{repository}::{name}" for name in names]
+    late = [ref.label for ref in store_refs([f"{repository}::5.4.0-cl*@2100-01-01"])]
+    assert late == [f"{repository}::5.4.0-clean@2100-01-01"]
+
+
+@pytest.mark.parametrize(("pattern", "code"), [("REPO::nobody-*", 3), ("TMP/none::*", 3), ("TMP/none/*", 3)])
+def test_a_pattern_without_a_match_is_named(pattern: str, code: int, repository: Path, tmp_path: Path) -> None:
+    pattern = pattern.replace("REPO", str(repository)).replace("TMP", str(tmp_path))
+    result = run("sql", pattern, "select 1")
+    assert result.exit_code == code
+    assert result.stderr.startswith("error: ") and result.stderr.count("\n") == 1
