@@ -19,11 +19,13 @@ from rmqstore.backup.manifest import Manifest
 from rmqstore.backup.repository import Repository, StoreFolder
 from rmqstore.backup.snapshot_files import StoredFile
 from rmqstore.backup.storage import LocalStorage, Storage, StoredObject
+from rmqstore.cli import backup as backup_command
 from rmqstore.errors import NoSpace, NotReadable, Refused, RmqStoreError
 from rmqstore.files.files import LocalFiles
 from rmqstore.files.store import open_store
 from tests.backup.dying_storage import DyingStorage, Killed, killed_at_call
 from tests.backup.growing import GrowingStore
+from tests.clock import replace_clock
 from tests.command import run, run_json
 from tests.damage import flip, overwrite
 from tests.stores import STORES, copy_store, unpack
@@ -725,7 +727,7 @@ def test_every_goes_on_after_an_error(grown: GrowingStore, tmp_path: Path, monke
         fail()
         kept(self, manifest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("rmqstore.cli.backup.time.sleep", sleep)
+    replace_clock(monkeypatch, backup_command, sleep=sleep)
     monkeypatch.setattr(StoreFolder, "save", save)
     result = run("backup", str(grown.root), str(tmp_path / "repo"), "--name", "a", "--every", "60s")
     assert result.exit_code == 130

@@ -19,6 +19,7 @@ from rmqstore.files import pace
 from rmqstore.files.rocksdb.database import open_database
 from rmqstore.files.store import open_store
 from rmqstore.scan.workers import worker_pool
+from tests.clock import replace_clock
 from tests.command import run
 from tests.stores import unpack
 
@@ -35,8 +36,7 @@ def no_pace() -> Iterator[None]:
 def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What the process has slept, while its own time stands still at 1,000 s."""
     out: list[float] = []
-    monkeypatch.setattr(time, "sleep", out.append)
-    monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
+    replace_clock(monkeypatch, pace, sleep=out.append, monotonic=lambda: 1000.0)
     return out
 
 
@@ -92,7 +92,7 @@ def test_short_reads_wait_together(slept: list[float]) -> None:
 def test_time_without_reading_is_not_saved_up(slept: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     with pace.at_most(100):
         pace.took(100)
-        monkeypatch.setattr(time, "monotonic", lambda: 5000.0)
+        replace_clock(monkeypatch, pace, sleep=slept.append, monotonic=lambda: 5000.0)
         pace.took(100)
         pace.took(100)
     assert slept == [1, 0, 1]

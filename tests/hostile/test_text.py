@@ -19,6 +19,7 @@ from rmqstore.cli.printing.json_text import json_bytes
 from rmqstore.formats.text import CONTROLS, INVISIBLE, LAYOUT, as_written, escape_csv, harmless, harmless_bytes, not_run
 from rmqstore.messages.cells import Spans, assemble
 from rmqstore.scan import native
+from tests.append.writing import OPTIONS
 from tests.cli.cluster import Cluster
 from tests.command import run
 
@@ -69,7 +70,7 @@ def test_json_says_the_same() -> None:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     """A store with such characters in tags, keys, a body and the name of a topic."""
-    with MessageStore.create(tmp_path / "store") as made:
+    with MessageStore.create(tmp_path / "store", OPTIONS) as made:
         made.put(NewMessage("Order", f"body{HIDDEN}".encode(), f"TAGS\1a{HIDDEN}b\2KEYS\1k\u202ek\2".encode()))
         made.put(NewMessage("Or\u202eder", b"body", b"KEYS\1other\2"))
     return tmp_path / "store"
@@ -127,7 +128,7 @@ def test_a_cell_that_a_spreadsheet_would_run_is_marked_and_read_again() -> None:
 @pytest.fixture
 def formulas(tmp_path: Path) -> Path:
     """A store with a topic and keys that are formulas; of its second message only the queue entry is right."""
-    with MessageStore.create(tmp_path / "store") as made:
+    with MessageStore.create(tmp_path / "store", OPTIONS) as made:
         for key in ("=cmd|' /C calc'!A0", "-5", "plain", "@SUM(A1)"):
             made.put(NewMessage("-Order", b"body", f"KEYS\1{key}\2TAGS\1+t\2".encode()))
     return tmp_path / "store"
