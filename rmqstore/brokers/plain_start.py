@@ -91,9 +91,7 @@ class PlainStart:
         self.tiled_reader = self.reader
         """The reader whose `units` a caller may know."""
         with_rocksdb = (
-            config.given["storeType"] == "defaultRocksDB"
-            if "storeType" in config.given
-            else store.rocksdb_consume_queue
+            chooses_rocksdb(config, "storeType") if "storeType" in config.given else store.rocksdb_consume_queue
         )
         self.rocksdb = with_rocksdb and rules.rocksdb_queues
         self.kinds = QueueStores(self.rocksdb, self._writes_both())

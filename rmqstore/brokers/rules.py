@@ -20,9 +20,9 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from rmqstore.brokers.versions import NEWEST, RUN_VERSIONS, VERSIONS, exact_version, version_number
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import SEPARATE, is_current
+from rmqstore.files.versions import NEWEST, RUN_VERSIONS, VERSIONS, exact_version, version_number
 from rmqstore.formats import services
 from rmqstore.formats.checkpoint import FILE_SIZE, parse_checkpoint
 from rmqstore.formats.configuration import JsonReader, reader_of

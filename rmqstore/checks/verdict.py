@@ -15,7 +15,6 @@ from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
-from rmqstore.brokers.versions import RUN_VERSIONS, VERSIONS, version_number
 from rmqstore.checks.account import account, at_start, of_records
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.host import host_notes
@@ -42,6 +41,7 @@ from rmqstore.files.broker_config import BrokerConfig, shown_value
 from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of, topics_with_attributes
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import DOUBLE_WRITE, SEPARATE
+from rmqstore.files.versions import RUN_VERSIONS, VERSIONS, version_number
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import split_queue_label, topic_of
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, MAGIC_V2, STORE_HOST_V6

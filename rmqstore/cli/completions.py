@@ -12,12 +12,12 @@ from pathlib import Path
 import click
 from click.shell_completion import CompletionItem
 
-from rmqstore.brokers.versions import VERSIONS
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.cli.shared.completion import Completer
 from rmqstore.documents.journal import list_journals
 from rmqstore.files.store import open_store
 from rmqstore.files.topics import topics as topics_of
+from rmqstore.files.versions import VERSIONS
 
 
 def _completer(values: Callable[[click.Context], Iterable[str]]) -> Completer:

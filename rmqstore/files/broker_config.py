@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from rmqstore.errors import BadBrokerConfig, NotReadable, about, reason
-from rmqstore.files.broker_settings import NEWEST, Release, Setting, known_keys, numbers, release, releases_with
+from rmqstore.files.broker_settings import Release, Setting, known_keys, release, releases_with
 from rmqstore.files.files import LOCAL
+from rmqstore.files.versions import NEWEST, version_number
 from rmqstore.formats.javatext import PropertyLine, java_property_lines
 from rmqstore.texts import Text
 
@@ -100,7 +101,7 @@ class UnreadLine:
         if self.why is Unread.OTHERWISE:
             shown, effective = shown_value(self.value), shown_value(self.effective or "")
             return Text("{key}={value} counts as {effective}", key=self.key, value=shown, effective=effective)
-        if self.why is Unread.OTHER_RELEASE and self.until and numbers(self.until) <= numbers(version):
+        if self.why is Unread.OTHER_RELEASE and self.until and version_number(self.until) <= version_number(version):
             return Text("{key} is read only before {until}", key=self.key, until=self.until)
         if self.why is Unread.OTHER_RELEASE:
             return Text("{key} is read only from {since} on", key=self.key, since=self.since)
@@ -181,7 +182,7 @@ def _unknown(line: PropertyLine, of: Release, others: Mapping[str, PropertyLine]
     if found is None:
         return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
     since, until = found
-    write = write if until is not None and numbers(until) <= numbers(version) else ""
+    write = write if until is not None and version_number(until) <= version_number(version) else ""
     return UnreadLine(line.number, key, line.value, Unread.OTHER_RELEASE, None, write, since, until or "")
 
 

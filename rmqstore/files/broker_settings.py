@@ -18,9 +18,9 @@ from functools import cache
 from importlib import resources
 from types import MappingProxyType
 
+from rmqstore.files.versions import version_number
 from rmqstore.formats.javatext import parse_int, parse_long
 
-NEWEST = "5.5.1"
 OWNERS = ("MessageStoreConfig", "NettyServerConfig", "NettyClientConfig", "BrokerConfig", "AuthConfig")
 """The classes that a broker fills itself, in the order in which their settings count for `setting_of`."""
 PLUGINS = ("TieredStoreConfig",)
@@ -130,7 +130,7 @@ class Release:
     def _stored(self, setting: Setting, kind: str, text: str) -> str | None:
         if kind in ("int", "long"):
             number = parse_int(text) if kind == "int" else parse_long(text)
-            return None if number is None else _number(setting, number, numbers(self.version))
+            return None if number is None else _number(setting, number, version_number(self.version))
         if kind == "boolean":
             return str(text.lower() == "true").lower()
         if kind == "double":
@@ -155,20 +155,15 @@ def _table() -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(line.split("\t")) for line in text.splitlines() if not line.startswith("#"))
 
 
-def numbers(version: str) -> tuple[int, ...]:
-    """Return a version as numbers."""
-    return tuple(int(part) for part in version.split("."))
-
-
 @cache
 def release(version: str) -> Release:
     """Return the settings of a release, such as "5.4.0"; those of the newest one before it if it is unknown."""
-    wanted = numbers(version)
+    wanted = version_number(version)
     settings: dict[tuple[str, str], Setting] = {}
     trims = False
     without: tuple[str, ...] = ()
     for since, owner, key, kinds, default in _table():
-        if numbers(since) > wanted:
+        if version_number(since) > wanted:
             break
         if owner == "-":
             without = tuple(key.removeprefix("no jar of ").split(", ")) if since == version else without

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.broker_settings import Release, Setting, numbers, release
+from rmqstore.files.broker_settings import Release, Setting, release
+from rmqstore.files.versions import version_number
 from rmqstore.formats.consumequeue import round_file_size
 from rmqstore.texts import Text
 
@@ -49,9 +50,9 @@ def effective_settings(config: BrokerConfig) -> list[EffectiveSetting]:
     of = release(config.version)
     found = {name: _read(config, of, setting) for name, setting in of.settings.items()}
     values = {name: one.value for name, one in found.items()}
-    if found[_STORE, "haListenPort"].origin is Origin.DEFAULT and numbers(config.version) >= (5, 1, 1):
+    if found[_STORE, "haListenPort"].origin is Origin.DEFAULT and version_number(config.version) >= (5, 1, 1):
         values[_STORE, "haListenPort"] = "0"  # BrokerStartup sets it before it reads the file
-    for name, value, why in _derived(values, numbers(config.version)):
+    for name, value, why in _derived(values, version_number(config.version)):
         one = found.get(name)
         values[name] = value
         if one is not None and one.value != value:

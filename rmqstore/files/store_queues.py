@@ -111,9 +111,10 @@ def is_database_file(name: str) -> bool:
 
 
 def chooses_rocksdb(config: BrokerConfig, key: str) -> bool:
-    """Return whether a setting of double write chooses the RocksDB: `PREFERRED` is read, `ASSIGNING` assigns offsets.
+    """Return whether a setting chooses the RocksDB: storeType, `PREFERRED` (is read), or `ASSIGNING` (gives offsets).
 
-    Source: StoreType#fromString, CombineConsumeQueueStore#getInnerStoreByString (RocketMQ 5.5.1)
+    Source: MessageStoreConfig#isEnableRocksDBStore, StoreType#fromString,
+    CombineConsumeQueueStore#getInnerStoreByString (RocketMQ 5.4.0, 5.5.1)
     """
     return config.text(key).lower() == ROCKSDB.lower()
 

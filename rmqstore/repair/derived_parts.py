@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area, Problem, Severity
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.store import StoreKind
+from rmqstore.files.versions import RUN_VERSIONS
 from rmqstore.formats.consumequeue import QueueName, parse_queue_label
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queues import (

@@ -19,7 +19,6 @@ from pathlib import Path
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS
@@ -31,6 +30,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files.disk import existing
 from rmqstore.files.mapped_file_queue import MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, StoreKind
+from rmqstore.files.versions import RUN_VERSIONS
 from rmqstore.formats import checkpoint
 from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, MAX_TOPIC_V1, build_blank
 from rmqstore.repair.journal.folder import free_bytes

@@ -17,7 +17,6 @@ from typing import Any
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions
@@ -29,6 +28,7 @@ from rmqstore.documents.plan import Plan
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
+from rmqstore.files.versions import RUN_VERSIONS
 from rmqstore.formats.consumequeue import split_queue_label
 from rmqstore.formats.times import iso_utc, parse_stamp
 from rmqstore.scan.tiling import Kind, Run

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers import versions
-from rmqstore.files import broker_settings
 from rmqstore.files.broker_config import BrokerConfig, Unread
 from rmqstore.files.broker_settings import parse_double, release
 
@@ -154,10 +152,6 @@ def test_a_file_is_in_iso_8859_1(tmp_path: Path) -> None:
 )
 def test_doubles_parse_as_in_java(text: str, value: str | None) -> None:
     assert parse_double(text) == value
-
-
-def test_the_newest_version_is_that_of_the_rules() -> None:
-    assert broker_settings.NEWEST == versions.NEWEST
 
 
 def test_every_version_has_its_own_defaults() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size, parse_properties
 from rmqstore.brokers.rules import rules_for
-from rmqstore.brokers.versions import VERSIONS
+from rmqstore.files.versions import VERSIONS
 from rmqstore.formats.javatext import java_split
 from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEAD, build_message
 

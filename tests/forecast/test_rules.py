@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rmqstore.brokers.rules import AbnormalStart, LengthMismatch, NormalStart, PropertyCrc, Reput, rules_for
-from rmqstore.brokers.versions import NEWEST, RUN_VERSIONS, VERSIONS
 from rmqstore.errors import UsageError
+from rmqstore.files.versions import NEWEST, RUN_VERSIONS, VERSIONS
 
 
 def test_newest_rules_are_the_default() -> None:

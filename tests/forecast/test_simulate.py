@@ -13,11 +13,11 @@ from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.load import HIDDEN
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.brokers.versions import VERSIONS
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
+from rmqstore.files.versions import VERSIONS
 from rmqstore.formats import dledger
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import HEAD

@@ -10,10 +10,10 @@ import pytest
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.brokers.simulate import Starts, simulate_start
-from rmqstore.brokers.versions import VERSIONS
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
+from rmqstore.files.versions import VERSIONS
 from tests.real_broker.combined_faults import break_at_once
 from tests.real_broker.random_damage import damage_any_file, damage_by_failures
 from tests.seeds import seeds

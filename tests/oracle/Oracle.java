@@ -283,7 +283,7 @@ public final class Oracle {
     }
 
     private boolean rocksDb() {
-        return "defaultRocksDB".equals(settings.get("storeType"));
+        return "defaultRocksDB".equalsIgnoreCase(settings.get("storeType"));
     }
 
     /** Gives the store the column family of half messages, as the broker does; it takes part in recovery. */

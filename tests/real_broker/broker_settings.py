@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.brokers.versions import VERSIONS
+from rmqstore.files.versions import VERSIONS
 from tests.real_broker.java import BrokerUnavailable, JavaClasses, java_classes
 
 TABLE = Path(__file__).resolve().parents[2] / "rmqstore" / "files" / "broker_settings.tsv"

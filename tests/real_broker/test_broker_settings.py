@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.versions import RUN_VERSIONS
 from rmqstore.files.broker_config import BrokerConfFile, BrokerConfig
 from rmqstore.files.broker_settings import Release, Setting, known_keys, release
 from rmqstore.files.effective_settings import effective_settings
+from rmqstore.files.versions import RUN_VERSIONS
 from tests.real_broker.broker_settings import OWNERS
 from tests.real_broker.java import LOGGING, BrokerUnavailable, JavaClasses, java_classes
 from tests.seeds import fresh

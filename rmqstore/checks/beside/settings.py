@@ -18,7 +18,7 @@ from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import OFFSETS, TOPICS, V2, tables_in
 from rmqstore.files.store import Store
-from rmqstore.files.store_queues import ROCKSDB
+from rmqstore.files.store_queues import ROCKSDB, chooses_rocksdb
 from rmqstore.formats.controller import BrokerIdentity, parse_broker_identity
 from rmqstore.texts import Text
 
@@ -54,7 +54,7 @@ def _of_configuration(store: Store, config: BrokerConfig, rules: BrokerRules) ->
     if not databases or in_json or not rules.rocksdb_queues:
         return
     version_2 = config.text(_VERSION) == "v2"
-    rocksdb = config.text(_STORE_TYPE).lower() == ROCKSDB.lower()
+    rocksdb = chooses_rocksdb(config, _STORE_TYPE)
     if set(databases) == {V2}:
         key, wanted, read = _VERSION, "v2", version_2
     else:

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, ParamSpec
 import click
 from click.core import ParameterSource
 
-from rmqstore.brokers.versions import exact_version
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import SIZE, TIME, UTC_KEY
 from rmqstore.cli.shared.completion import add_completion
@@ -31,6 +30,7 @@ from rmqstore.cli.shared.settings import config_of, defaults
 from rmqstore.errors import UsageError
 from rmqstore.files import pace
 from rmqstore.files.disk import StorePath, real_path
+from rmqstore.files.versions import exact_version
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
