@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqstore.brokers.dispatch import DispatchCondition
-from rmqstore.brokers.dledger_nodes import own_group, peers_fault
+from rmqstore.brokers.dledger_nodes import nodes_fault, own_group
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions, StartRefused
 from rmqstore.brokers.log_files import FileBytes, Scanned
 from rmqstore.brokers.mapped_files import SimulatedFiles, load_directories, wrapped_long
@@ -417,8 +417,8 @@ class DLedgerStart(PlainStart):
         self._early_end = 0
 
     def _check_constructor(self) -> None:
-        if (fault := peers_fault(self.config)) is not None:
-            caught = self.rules.any_wheel_failure_is_caught and not self.rules.shutdown_throws
+        if (fault := nodes_fault(self.config)) is not None:
+            caught = fault.in_store and self.rules.any_wheel_failure_is_caught and not self.rules.shutdown_throws
             raise StartRefused(fault.reason, fault.log_line, LOAD_FALSE if caught else PROCESS_EXIT)
 
     def _load_and_recover(self) -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_config import BrokerConfig, shown_value
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats.javatext import java_split, parse_int
 from rmqstore.texts import Text
 
+_SELF_ID, _PEERS = "dLegerSelfId", "dLegerPeers"
+_TOO_SHORT = "java.lang.StringIndexOutOfBoundsException"
 _PORT = "40911"
 _HOST = "HOST"
 
@@ -27,35 +29,62 @@ def own_group(store: Store, config: BrokerConfig) -> DLedgerFiles | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PeersFault:
-    """Why the constructor of the message store throws, and what the broker logs."""
+class NodesFault:
+    """Why a broker in DLedger mode ends before it loads its store, and what it logs.
+
+    `in_store`: the constructor of the message store throws, which newer brokers catch.
+    """
 
     reason: str
     log_line: str
+    in_store: bool = True
 
 
-def peers_fault(config: BrokerConfig) -> PeersFault | None:
-    """Return what is wrong with dLegerPeers for this node; None if nothing is, or if it is not known."""
-    if "dLegerPeers" not in config.given:
+def nodes_fault(config: BrokerConfig) -> NodesFault | None:
+    """Return what is wrong with dLegerSelfId, or with dLegerPeers for this node; None if nothing is.
+
+    A setting that is not given is wrong only in a broker.conf (`BrokerConfig.filled`): otherwise it is not known.
+    """
+    return _self_id_fault(config) or _peers_fault(config)
+
+
+def _self_id_fault(config: BrokerConfig) -> NodesFault | None:
+    """Return why no broker id can be made of dLegerSelfId: the number after its first character.
+
+    Source: DLedgerCommitLog#<init> (4.9.7), BrokerController#getBrokerIdentity (5.1.4 to 5.5.1)
+    """
+    self_id = config.given.get(_SELF_ID)
+    if self_id is None:
+        words = Text("DLedger mode needs a dLegerSelfId")
+        return NodesFault(words, "java.lang.NullPointerException", in_store=False) if config.complete else None
+    if parse_int(self_id[1:]) is not None:
         return None
-    self_id, peers = config.text("dLegerSelfId"), config.text("dLegerPeers")
+    words = Text("dLegerSelfId={self_id} is not a letter and a number, such as n0", self_id=shown_value(self_id))
+    return NodesFault(words, "java.lang.NumberFormatException" if self_id else _TOO_SHORT, in_store=False)
+
+
+def _peers_fault(config: BrokerConfig) -> NodesFault | None:
+    if _PEERS not in config.given:
+        words = Text("DLedger mode needs dLegerPeers")
+        return NodesFault(words, "java.lang.NullPointerException") if config.complete else None
+    self_id, peers = config.text(_SELF_ID), config.text(_PEERS)
     addresses: dict[str, str] = {}
     for peer in java_split(peers, ";"):
         node, dash, address = peer.partition("-")
         if not dash or not peer.strip("-"):
             words = Text("dLegerPeers: {peer} is not in the form ID-HOST:PORT", peer=peer or '""')
-            return PeersFault(words, "java.lang.StringIndexOutOfBoundsException")
+            return NodesFault(words, _TOO_SHORT)
         addresses[node] = address
     if not self_id:
         return None
     if self_id not in addresses:
         words = Text("dLegerPeers does not name this node, dLegerSelfId={self_id}", self_id=self_id)
-        return PeersFault(words, "java.lang.IllegalArgumentException: [DLedgerConfig] fail to init self address")
+        return NodesFault(words, "java.lang.IllegalArgumentException: [DLedgerConfig] fail to init self address")
     parts = java_split(addresses[self_id], ":")
     if len(parts) < 2 or parse_int(parts[1]) is None:
         words = Text("dLegerPeers: {peer} has no port", peer=f"{self_id}-{addresses[self_id]}")
         line = "java.lang.ArrayIndexOutOfBoundsException" if len(parts) < 2 else "java.lang.NumberFormatException"
-        return PeersFault(words, line)
+        return NodesFault(words, line)
     return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from rmqstore.brokers.dledger_nodes import mended_peers, peers_fault
+from rmqstore.brokers.dledger_nodes import mended_peers, nodes_fault
 from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.errors import UsageError
@@ -84,7 +84,7 @@ class FaultFinder:
         if not config.given and config.file is None:
             return ()
         wanted = tuple(_contradicted(self._store, config))
-        version, now = forecast.version, _merit(forecast)
+        version, now = forecast.version, merit(forecast)
         best = self._merit(wanted, version) if wanted else now
         if best <= now:
             return ()
@@ -100,12 +100,12 @@ class FaultFinder:
             store = self._store.configured(self._config.changed(dict(wanted)))
             self._made[wanted] = self._starts(store)
         try:
-            return _merit(self._made[wanted].of(version))
+            return merit(self._made[wanted].of(version))
         except UsageError:
             return (0,)
 
 
-def _merit(forecast: StartForecast) -> tuple[int, ...]:
+def merit(forecast: StartForecast) -> tuple[int, ...]:
     """Return what compares starts: whether it starts, messages that it takes, and those that consumers get."""
     if not forecast.starts:
         return (0,)
@@ -122,7 +122,7 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
     plain = store.configured(
         BrokerConfig({k: v for k, v in config.given.items() if k not in shown_by_files}, config.source)
     )
-    shown = _shown(plain, config)
+    shown = shown_settings(plain, config)
     has = config.filled()
     if has.paths(LOG_PATH) != config.paths(LOG_PATH):  # blanks around them, or the home directory
         named = ",".join(map(str, config.paths(LOG_PATH)))
@@ -132,7 +132,7 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
             continue
         if key == _PEERS:
             self_id = shown.get(_SELF_ID) or config.text(_SELF_ID)
-            if in_dledger_mode(store, has) and self_id and peers_fault(config.changed({_SELF_ID: self_id})):
+            if in_dledger_mode(store, has) and self_id and nodes_fault(config.changed({_SELF_ID: self_id}).filled()):
                 yield key, mended_peers(config, self_id)
             continue
         wanted = shown.get(key) or config.default(key)
@@ -142,8 +142,9 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
             yield key, wanted
 
 
-def _shown(store: Store, config: BrokerConfig) -> dict[str, str]:
-    """Return the values that the files of a store show; `store` is read without these settings."""
+def shown_settings(store: Store, config: BrokerConfig | None = None) -> dict[str, str]:
+    """Return the values that the files of a store show; `store` is read without these settings, `config` has them."""
+    config = config or store.config
     entries = store.dledger is not None and bool(store.dledger.data.files)
     double = store.rocksdb_beside
     shown = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
@@ -68,6 +69,20 @@ class Starts:
         self._recovered: RecoveredFiles = {}
         self._known: list[_KnownStart] = []
 
+    def changed(self, settings: Mapping[str, str]) -> Starts:
+        """Return the starts with other settings; none that decides which files the store has (`Store.configured`).
+
+        A start that does not ask for one of them is not simulated again.
+        """
+        other = copy.copy(self)
+        other._config = self._config.changed(settings)
+        return other
+
+    def of_broker(self, store: Store) -> Starts:
+        """Return the starts of this store as a broker with other settings sees it (`Store.configured`)."""
+        tiling = self._tiling if _logs(store) == _logs(self._store) else None
+        return Starts(store, tiling, options=self._options, unreadable_rows=self._unreadable_rows)
+
     def of(self, version: str | None = None) -> StartForecast:
         """Return the forecast for a version."""
         rules = rules_for(version or writer_of(self._store).forecast_version)
@@ -97,7 +112,8 @@ class Starts:
             )
         configured = store.configured(config) if config.complete else store
         if _layout(configured) != _layout(store):
-            store, tiling, units, recovered = configured, None, None, {}
+            tiling = tiling if _logs(configured) == _logs(store) else None
+            store, units, recovered = configured, None, {}
         else:
             recovered = self._recovered
         kind: type[PlainStart] = PlainStart
@@ -124,13 +140,18 @@ def _layout(store: Store) -> tuple[object, ...]:
     """Return what the settings decide about the reading of a store: which files it has, and how large they are."""
     return (
         store.commitlog_directories,
-        store.dledger is None,
-        [(log.name, log.file_size, [file.path for file in log.files]) for log, _ in store.logs],
+        *_logs(store),
         [store.queue_file_size(kind) for kind in QueueKind],
         store.queue_home,
         store.light_in_rocksdb,
         store.rocksdb_directory,
     )
+
+
+def _logs(store: Store) -> tuple[object, ...]:
+    """Return what decides whether a tiling of one store is that of another: its logs, and the one that it covers."""
+    logs = [(log.name, log.file_size, [file.path for file in log.files]) for log, _ in store.logs]
+    return logs, store.dledger is None, in_dledger_mode(store, store.config)
 
 
 class _KnownStart(NamedTuple):

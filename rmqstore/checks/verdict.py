@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqstore.brokers.assumed_settings import AssumedSetting, Source, assumed_settings
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
@@ -314,7 +315,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     size = sum(r.bytes for r in verified.logs.results)
     how = StartOptions(thorough=size <= THOROUGH_BELOW)
     start = starts(options=how, units=units)
-    faults = FaultFinder(store, config, partial(Starts, options=how, unreadable_rows=verified.unreadable_rows))
+    faults = FaultFinder(store, config, start.of_broker)
     forecast = start.of(options.broker or None)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # find out their topics, although it takes longer
         forecast = starts().of(options.broker or None)
@@ -335,6 +336,9 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
             return _row(other, _answer(store, verified, options, other, faults, base))
 
         add_ranges(store, report, row_of, named=options.broker and forecast.version, narrow=narrow)
+        if config.file is None:
+            sound = not store.abort and not report.has_problems
+            _assume(store, report, options, assumed_settings(store, forecast, start, only_shown=narrow or sound))
     _tell_separate_rocksdb(store, report, forecast)
     if options.broker:
         _tell_settings(store, report, forecast)
@@ -361,6 +365,18 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.notes.extend(host_notes(store, max((result.max_time for result in verified.logs.results), default=0)))
     if report.live:
         report.notes.append(Text("a broker is running on this store: the forecast is not final"))
+
+
+def _assume(store: Store, report: Report, options: VerifyOptions, settings: tuple[AssumedSetting, ...]) -> None:
+    """Add what the forecast assumes: settings, and the version if others would do something else."""
+    if not options.broker and report.differing and report.broker:
+        version, other = str(report.broker["version"]), report.differing[0]
+        source = Source.FILES if writer_of(store).known else Source.DEFAULT
+        settings = (AssumedSetting("--broker", version, source, other.versions, other.outcome), *settings)
+    report.assumed = settings
+    if settings:
+        words = Text("without -c broker.conf, the forecast assumes {settings}")
+        report.notes.append(words.format(settings=joined((one.words() for one in settings), "; ")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,8 @@ def verify(
     """Find everything that is wrong with a store, and forecast what the next broker start would do to it.
 
     Checks every byte of the log, compares it with the consume queues, index, checkpoint and configuration, and
-    simulates the recovery of the --broker version. For cron, -q prints one line if something is wrong, and nothing
+    simulates the recovery of the --broker version. Without -c, a note names the settings that it assumes, if the start
+    would end otherwise with another value. For cron, -q prints one line if something is wrong, and nothing
     otherwise. Several stores: one line each, worst first, and the exit code of the worst; with --json one object per
     line. Exit code 0: no problems; 1: problems; 4: not everything was checked.
     """

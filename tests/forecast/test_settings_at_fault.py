@@ -21,11 +21,14 @@ LEVELS = BrokerConfig().text("messageDelayLevel")
 _BOTH = {"rocksdbCQDoubleWriteEnable": "true", "combineCQUseRocksdbForLmq": "true"}
 _PEERS = {"dLegerSelfId": "n1", "dLegerPeers": "n0-127.0.0.1:1;n1-127.0.0.1:2"}
 _FIRST = {"enableDLegerCommitLog": "true", "dLegerGroup": "g", "dLegerSelfId": "n0", "dLegerPeers": "n0-127.0.0.1:1"}
-AT_FAULT: dict[str, tuple[str, Mapping[str, str], list[str]]] = {
+AT_FAULT: dict[str, tuple[str, Mapping[str, str | None], list[str]]] = {
     "other node": ("5.4.0-dledger", _PEERS, ["dLegerSelfId=n0"]),
     "node that no peer names": ("5.4.0-dledger", {"dLegerSelfId": "n1"}, ["dLegerSelfId=n0"]),
     "peer without a host": ("5.4.0-dledger", {"dLegerPeers": "n0:40911"}, ["dLegerPeers=n0-HOST:40911"]),
     "peer without a port": ("4.9.7-dledger", {"dLegerPeers": "n0-10.0.0.1"}, ["dLegerPeers=n0-10.0.0.1:40911"]),
+    "node without a number": ("5.4.0-dledger", {"dLegerSelfId": "nx"}, ["dLegerSelfId=n0"]),
+    "no peers": ("5.1.4-dledger", {"dLegerPeers": None}, ["dLegerPeers=n0-HOST:40911"]),
+    "no node": ("5.5.1-dledger", {"dLegerSelfId": None}, ["dLegerSelfId=n0"]),
     "one of two peers": (
         "5.5.1-dledger",
         {"dLegerPeers": "n0-10.0.0.1:40911;n1:40912"},

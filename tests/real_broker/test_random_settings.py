@@ -1,6 +1,7 @@
 """Random starts: one to three changed settings, on all kinds of stores, after a clean exit or a crash.
 
     store, version, settings → forecast = the real store: whether it starts, the ends of log and queues, deleted files
+    …, a broker.conf → the same; the file lacks lines, or has values that Java reads otherwise than people
 
 RMQSTORE_ROUNDS is the number of starts for each part (3), each with a new seed. A start that differs does not end the
 others; it prints the seed that repeats it (RMQSTORE_SEED).
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +19,7 @@ import pytest
 
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.rules import rules_for
-from rmqstore.brokers.simulate import in_dledger_mode, simulate_start
+from rmqstore.brokers.simulate import as_configured, in_dledger_mode, simulate_start
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.forecast.answers import HEAP, Answer, as_far_as_simulated, files_of, of_forecast, of_oracle
@@ -61,11 +62,35 @@ SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("brokerRole", ("SLAVE", "SYNC_MASTER")),
     ("fileReservedTime", ("1",)),
 )
+_BY_TEST: Mapping[str, str] = {
+    "storePathRootDir": "{store}",
+    "storePathCommitLog": "{store}/commitlog",
+    "dLegerSelfId": "n0",
+    "dLegerPeers": "n0-127.0.0.1:0",
+    "brokerId": "1",
+}
+"""Lines that every broker.conf has: without them a whole broker does not start, but the store, which is compared."""
 _HALVES = frozenset({"transRocksDBEnable", "transWriteOriginTransHalfEnable"})
 _OF_WHOLE_BROKERS = "unexpected, rocksdbCQ is not ready for LMQ."
 """A start that only a whole broker refuses: the store, which the oracle starts, does not."""
 _PARTS = 8
 _ROUNDS = int(os.environ.get("RMQSTORE_ROUNDS", "3"))
+
+
+_SPELLINGS: tuple[Callable[[str, str], tuple[str, ...]], ...] = (
+    lambda key, value: (f"{key}={value}",),
+    lambda key, value: (f"{key}={value}",),
+    lambda key, value: (f"{key} : {value}",),
+    lambda key, value: (f"{key}={value} ",),
+    lambda key, value: (f"{key}={value}\\u00a0",),
+    lambda key, value: (f"{key}={value.upper()}",),
+    lambda key, value: (f"{key}={value[:1]}\\", f"   {value[1:]}"),
+    lambda key, value: (f"{key}=x", f"{key}={value}"),
+    lambda key, value: (f"{key}={value}", f"{key}="),
+    lambda key, value: (f"{key.replace('mapped', 'maped')}={value}",),
+    lambda key, value: (f"#{key}={value}",),
+)
+"""How a line of broker.conf may be written; some of them a broker does not read as they look."""
 
 
 def choose(seed: int) -> tuple[str, str, dict[str, str], bool]:
@@ -83,7 +108,17 @@ def unknown(version: str) -> frozenset[str]:
     return halves if rules.rocksdb_queues else halves | {"storeType"}
 
 
-def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle]) -> str:
+def broker_conf(seed: int, path: Path, settings: Mapping[str, str]) -> None:
+    """Write a broker.conf with these settings, some of them in an odd spelling; one line may be missing."""
+    choice = random.Random(seed)
+    lines: list[str] = []
+    for key, value in settings.items():
+        plain = key in _BY_TEST or choice.random() < 0.5
+        lines += (f"{key}={value}",) if plain else choice.choice(_SPELLINGS)(key, value)
+    path.write_text("".join(f"{line}\n" for line in lines), "latin-1")
+
+
+def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle], *, by_file: bool = False) -> str:
     """Make one start; return how forecast and real store differ, or ""."""
     name, version, changed, killed = choose(seed)
     store = copy_store(name, folder)
@@ -93,8 +128,14 @@ def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle]) -> str:
         (store / "abort").unlink(missing_ok=True)
     settings = {key: str(value) for key, value in meta(name).oracle_args.items()} | changed
     settings = {key: value for key, value in settings.items() if key not in unknown(version)}
-    opened = open_store(store, BrokerConfig(settings))
-    start = not in_dledger_mode(opened, opened.config)  # in DLedger mode, what follows depends on time
+    config = BrokerConfig(settings)
+    if by_file:
+        needed = {key: value.format(store=store) for key, value in _BY_TEST.items()}
+        broker_conf(seed, folder / "broker.conf", needed | settings)
+        config = BrokerConfig.read(folder / "broker.conf", version)
+        settings = {key: value for key, value in config.given.items() if key in settings}
+    opened = open_store(store, config)
+    start = not in_dledger_mode(opened, as_configured(config, version))  # in DLedger mode, what follows depends on time
     forecast = simulate_start(opened, version=version, options=StartOptions(dispatch=start, heap=HEAP))
     if forecast.log_line == _OF_WHOLE_BROKERS:
         return ""
@@ -112,16 +153,20 @@ def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle]) -> str:
         if getattr(told, key) != getattr(real, key)
     ]
     reason = f"{forecast.reason or 'starts'} | {result.crash or 'starts'}"
-    return f"seed {seed}: {version} on {name}, killed={killed}, {changed}: {'; '.join(what)} ({reason:.400})"
+    text = (folder / "broker.conf").read_text("latin-1") if by_file else ""
+    return f"seed {seed}: {version} on {name}, killed={killed}, {changed}: {'; '.join(what)} ({reason:.400})\n{text}"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(_PARTS))
-def test_a_start_with_random_settings_is_forecast(part: int, tmp_path: Path, oracle: Callable[[str], Oracle]) -> None:
+@pytest.mark.parametrize("by_file", [False, True], ids=["settings", "file"])
+def test_a_start_with_random_settings_is_forecast(
+    by_file: bool, part: int, tmp_path: Path, oracle: Callable[[str], Oracle]
+) -> None:
     found = []
     for seed in seeds(_PARTS * _ROUNDS):
         if seed % _PARTS == part:
             folder = tmp_path / str(seed)
             folder.mkdir()
-            found.append(difference(seed, folder, oracle))
+            found.append(difference(seed, folder, oracle, by_file=by_file))
     assert not any(found), "\n".join(filter(None, found))

@@ -129,6 +129,31 @@ def test_a_broker_that_its_broker_conf_keeps_from_starting_ends_as_forecast(
     assert caught.value.exit_code == forecast.exit_code
 
 
+ABSENT = [(), ("dLegerGroup",), ("dLegerPeers",), ("dLegerSelfId",)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", "5.5.1"])
+@pytest.mark.parametrize("absent", ABSENT, ids=["a word as id", "no group", "no peers", "no id"])
+def test_dledger_mode_without_a_setting_ends_as_forecast(
+    absent: tuple[str, ...], version: str, tmp_path: Path, whole_broker: NewBroker
+) -> None:
+    name = f"{version}-dledger"
+    store = copy_store(name, tmp_path)
+    broker = whole_broker(version, store, meta(name).broker_conf, **({} if absent else {"dLegerSelfId": "node0"}))
+    broker.leave_out(*absent)
+    path = tmp_path / "broker.conf"
+    path.write_text(conf_text(broker.conf), "utf-8")
+    forecast = simulate_start(open_store(store, BrokerConfig.read(path)), version=version)
+    if forecast.starts:
+        assert absent == ("dLegerGroup",)
+        with broker:
+            return
+    with pytest.raises(BrokerDidNotStart) as caught, broker:
+        pass
+    assert caught.value.exit_code == forecast.exit_code
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("version", "beside"), [("4.9.7", True), ("5.1.4", True), ("5.4.0", False), ("5.5.1", False)])
 def test_a_blank_after_the_root_is_a_part_of_it_until_texts_are_trimmed(

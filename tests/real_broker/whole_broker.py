@@ -152,6 +152,10 @@ class WholeBroker:
         """Make the broker, before its start, a member of a DLedger group (`n0-ADDRESS;n1-ADDRESS;…`)."""
         self._conf["dLegerPeers"] = peers
 
+    def leave_out(self, *keys: str) -> None:
+        """Remove lines from broker.conf, before the start."""
+        self._conf = {key: value for key, value in self._conf.items() if key not in keys}
+
     def start(self, timeout: float = 300) -> None:
         """Start both, and wait until they serve requests. Errors: BrokerDidNotStart."""
         self.launch()

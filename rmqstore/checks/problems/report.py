@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rmqstore.brokers.assumed_settings import AssumedSetting
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.account import Account
 from rmqstore.checks.problems.problem import Extent, Problem, Severity
@@ -276,6 +277,8 @@ class Report:
     writer: dict[str, Any] | None = None
     """Which versions can have written the store last, and the signs for it."""
     verdict: str = ""
+    assumed: tuple[AssumedSetting, ...] = ()
+    """The settings that decide the start of `broker` and that neither a broker.conf nor the caller gave."""
     account: Account | None = None
     """The account of the messages, with the start of `broker`; None for a part of a store."""
     no_index: bool = False
@@ -428,6 +431,7 @@ class Report:
             "brokers": [row.to_json() for row in self.brokers],
             "writer": self.writer,
             "verdict": self.verdict,
+            "assumed": [one.to_json() for one in self.assumed],
             "account": None if self.account is None else self.account.to_json(),
             "queues": {name: asdict(state) for name, state in sorted(self.queues.items())},
             "counts": dict(sorted(self.findings.counts.items())),

@@ -1,0 +1,159 @@
+"""Settings that nobody gave, and of which another value would give another answer.
+
+Without a broker.conf, a forecast takes the values that the files of a store show, and the defaults elsewhere. The
+broker's own may be others: without a line in its file it has the default and not what the files show, and some
+settings leave no trace in files. Each start with one other value is simulated; those that end alike decide nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.settings_at_fault import merit, shown_settings
+from rmqstore.brokers.simulate import Starts
+from rmqstore.errors import UsageError
+from rmqstore.files.broker_config import shown_value
+from rmqstore.files.broker_settings import release
+from rmqstore.files.store import Store, StoreKind
+from rmqstore.files.store_queues import ASSIGNING, PREFERRED, ROCKSDB
+from rmqstore.formats.text import many
+from rmqstore.texts import Text
+
+
+class Source(StrEnum):
+    """What an assumed value is."""
+
+    FILES = "files"  # the files of the store show it
+    DEFAULT = "default"  # no file shows anything
+
+
+@dataclass(frozen=True, slots=True)
+class AssumedSetting:
+    """A setting that decides the forecast, the value assumed for it, and what a start with `other` would do."""
+
+    key: str
+    value: str
+    source: Source
+    other: str
+    outcome: str
+
+    def words(self) -> str:
+        """Return the assumption as a clause."""
+        told = Text("as the files show") if self.source is Source.FILES else Text("the default")
+        return Text(
+            "{setting}, {told} (with {other} it {outcome})",
+            setting=f"{self.key}={shown_value(self.value)}",
+            told=told,
+            other=shown_value(self.other),
+            outcome=self.outcome,
+        )
+
+    def to_json(self) -> dict[str, str]:
+        """Return the assumption as JSON values."""
+        return {
+            "setting": self.key,
+            "value": self.value,
+            "from": self.source.value,
+            "other": self.other,
+            "outcome": self.outcome,
+        }
+
+
+class _Alternative(NamedTuple):
+    key: str
+    value: str
+    source: Source
+    other: str
+
+
+_SWITCHES = (
+    *("checkCRCOnRecover", "forceVerifyPropCRC", "recheckReputOffsetFromCq"),
+    *("checkCommitLogOffsetOnRecover", "enableAcceleratedRecovery", "messageIndexEnable", "messageIndexSafe"),
+    *("enableConsumeQueueExt", "enableLmq", "enableMultiDispatch", "timerWheelEnable", "indexRocksDBEnable"),
+    *("timerRocksDBEnable", "transRocksDBEnable"),
+)
+"""Settings that are true or false, and that a start depends on although no file shows them."""
+_CONTROLLER = "enableControllerMode"
+
+
+def assumed_settings(
+    store: Store, forecast: StartForecast, starts: Starts, *, only_shown: bool = False
+) -> tuple[AssumedSetting, ...]:
+    """Return the settings that decide `forecast`, which is one of `starts`; none that the store's configuration has.
+
+    `only_shown`: without the settings that no file shows, each of which costs a start. They change nothing in a store
+    that is sound and was closed.
+    """
+    found = list(_shown(store, forecast.version))
+    decided = {one.key for one in found}
+    more = () if only_shown else _not_shown(store, forecast.version)
+    found += (one for one in more if one.key not in decided)
+    assumed = []
+    for one in found:
+        if one.key in store.config.given:
+            continue
+        changed = {one.key: one.other}
+        moves = one.source is Source.FILES or one.key == "storeType"
+        other = starts.of_broker(store.configured(store.config.changed(changed))) if moves else starts.changed(changed)
+        outcome = _outcome(forecast, other, one.source)
+        if outcome:
+            assumed.append(AssumedSetting(*one, outcome))
+    return tuple(assumed)
+
+
+def _shown(store: Store, version: str) -> Iterator[_Alternative]:
+    """Yield the settings that files show, if the default is another one."""
+    for key, value in shown_settings(store).items():
+        other = _default(key, version)
+        if other and other != value:
+            yield _Alternative(key, value, Source.FILES, other)
+
+
+def _not_shown(store: Store, version: str) -> Iterator[_Alternative]:
+    known = release(version)
+    both = store.rocksdb_beside or (store.kind is StoreKind.ROCKSDB and any(store.names_in_files()))
+    if both:
+        value, other = ("default", ROCKSDB) if store.rocksdb_beside else (ROCKSDB, "default")
+        yield _Alternative("storeType", value, Source.DEFAULT, other)
+    if store.rocksdb_beside:
+        yield from (_Alternative(key, "default", Source.DEFAULT, ROCKSDB) for key in (PREFERRED, ASSIGNING))
+    for key in (*_SWITCHES, *([_CONTROLLER] if store.controller_files else [])):
+        if known.setting_of(key) is not None:
+            value = _default(key, version)
+            yield _Alternative(key, value, Source.DEFAULT, "false" if value == "true" else "true")
+
+
+def _default(key: str, version: str) -> str:
+    setting = release(version).setting_of(key)
+    return "" if setting is None or setting.machine else setting.default or ""
+
+
+def _outcome(forecast: StartForecast, starts: Starts, source: Source) -> str:
+    """Return what the start with another value would do, in words that follow "it"; "" if it ends alike.
+
+    A broker that does not accept a single record did not write this store: such a setting is not its own.
+    """
+    try:
+        other = starts.of(forecast.version)
+    except UsageError:  # the version has no DLedger mode
+        return ""
+    if merit(other) == merit(forecast):
+        return ""
+    if not other.starts:
+        return Text("would not start")
+    if source is Source.DEFAULT and _accepts_none(other):
+        return ""
+    if other.messages_taken != forecast.messages_taken or not forecast.starts:
+        if other.messages_taken:
+            return Text("would lose {messages}", messages=many(other.messages_taken, "message"))
+        return Text("would start and lose nothing")
+    return Text("would serve other messages")
+
+
+def _accepts_none(forecast: StartForecast) -> bool:
+    first, stop = forecast.start_file, forecast.commitlog_stop
+    return first is not None and stop is not None and stop <= int(first)
