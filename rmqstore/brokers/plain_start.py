@@ -351,6 +351,22 @@ class PlainStart:
                 PROCESS_EXIT,
             )
 
+    def _queue_ends(self) -> dict[QueueName, tuple[int, int]]:
+        """Return the ends of the queues that consumers are served from."""
+        if not self._reads_rows_beside:
+            return {(queue.topic, queue.queue_id): queue.ends for queue in self.queues}
+        from rmqstore.brokers.rocksdb import ends_in_rows
+
+        return ends_in_rows(
+            self.store,
+            self.queues,
+            self.rows.last if self.rows is not None else {},
+            self.config,
+            dispatched_from=self.dispatched_from,
+            log=range(self._min_offset(), self._max_offset()),
+            light_in_rocksdb=self._light_in_rocksdb,
+        )
+
     def _in_both(self, max_cq: int) -> int:
         """Return the end of what the queue files contain, and the RocksDB too if the broker writes both."""
         return max_cq if self.rocksdb_end is None else min(max_cq, self.rocksdb_end)
@@ -579,7 +595,7 @@ class PlainStart:
             max_offset=self._max_offset() if starts else None,
             files_deleted=tuple(sorted(p.name for p in [*commitlog, *self.log.deleted])),
             other_files_deleted=tuple(sorted(self.store.relative(p) for p in others if p not in made)),
-            queue_ends={key: q.ends for key, q in tables},
+            queue_ends=self._queue_ends() if starts else {},
             redispatched={topic: n for topic, n in self.queues.dispatched.items() if n},
             messages_lost=self.lost.messages,
             lost_by_queue=dict(self.lost.queues),

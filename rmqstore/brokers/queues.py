@@ -172,6 +172,20 @@ class SimpleQueue:
         file = next((f for f in self.files.files if f.start <= at < f.start + self.files.file_size), None)
         return file is not None and self.unit_at(file, at - file.start)[0] == address
 
+    def first_from(self, address: int) -> int:
+        """Return the queue offset of the first unit whose message is at this commitlog address or after it.
+
+        The end of the queue if there is none.
+        """
+        low, high = self.ends
+        for file in self.files.files:
+            for units in self.units(file):
+                number = (file.start + units.at) // UNIT_SIZE + np.arange(len(units.offset))
+                hits = np.flatnonzero((units.offset >= address) & (number >= low) & (number < high))
+                if len(hits):
+                    return int(number[hits[0]])
+        return high
+
     def _address(self, offset: Offset, size: Offset) -> Offset:
         """Return maxPhysicOffset after adding a unit: the end of its message (up to 4.4.0 its start)."""
         return offset if self.rules.cq_address_is_start else offset + size

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from rmqstore.brokers.dispatch import Queues
 from rmqstore.brokers.mapped_files import Obstacle
+from rmqstore.brokers.queues import SimpleQueue
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import CONFIG_DATABASES, WITHOUT_POSITIONS, tables_in
 from rmqstore.files.files import Files
@@ -31,7 +32,7 @@ from rmqstore.files.rocksdb.queues import Bound, RocksDBQueues
 from rmqstore.files.rocksdb.rows import DIRECTORY, last_offset, table_rows
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
-from rmqstore.formats.consumequeue import QueueName
+from rmqstore.formats.consumequeue import UNIT, QueueName
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.rocksdbstore import TRANS_FAMILY
 from rmqstore.texts import Text
@@ -197,6 +198,60 @@ def _unreadable(queues: RocksDBQueues, bounds: Mapping[QueueName, Mapping[str, B
 
 Rows = Mapping[QueueName, Bound]
 """The last row of each queue."""
+
+
+def ends_in_rows(
+    store: Store,
+    queues: Queues,
+    rows: Rows,
+    config: BrokerConfig,
+    *,
+    dispatched_from: int,
+    log: range,
+    light_in_rocksdb: bool,
+) -> dict[QueueName, tuple[int, int]]:
+    """Return the ends of the queues as a broker reports them that reads their rows, although it also has files.
+
+    A queue begins with its first row of a message in the `log`, or else with the first message that recovery dispatches
+    to both kinds, from `dispatched_from` on. If the files assign queue offsets, a queue without rows gets their end.
+    Source: RocksDBConsumeQueueStore#getMinOffsetInQueue (the real stores of RocketMQ 5.4.0 and 5.5.1 with
+    combineCQPreferCQType=defaultRocksDB)
+    """
+    ends = {}
+    first = _first_rows(store, rows, log)
+    for key in {*queues.table, *first}:
+        if light_in_rocksdb and is_lmq(key[0]):
+            continue
+        queue = queues.table.get(key)
+        end = queue.ends[1] if isinstance(queue, SimpleQueue) else 0
+        dispatched = queue.first_from(dispatched_from) if isinstance(queue, SimpleQueue) else end
+        if dispatched == end and chooses_rocksdb(config, ASSIGNING):
+            end = dispatched = 0
+        if key in first:
+            ends[key] = first[key], max(end, rows[key].queue_offset + 1)
+        else:
+            ends[key] = dispatched, end
+    return ends
+
+
+def _first_rows(store: Store, rows: Rows, log: range) -> dict[QueueName, int]:
+    """Return the queue offset of each queue's first row of a message in the log; queues without one are left out."""
+    found: dict[QueueName, int] = {}
+    try:
+        database = RocksDBQueues(store)
+    except CannotRead:
+        return found
+    for key, last in rows.items():
+        if last.commitlog_offset not in log:
+            continue
+        queue = database.queue(*key)
+        low, high = queue.first, last.queue_offset
+        while low < high:
+            middle = (low + high) // 2
+            unit = UNIT.array(queue.pread(UNIT.size, middle * UNIT.size).ljust(UNIT.size, b"\0"))[0]
+            low, high = (middle + 1, high) if int(unit["commitlog_offset"]) < log.start else (low, middle)
+        found[key] = low
+    return found
 
 
 def queue_that_differs(

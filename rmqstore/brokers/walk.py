@@ -28,7 +28,7 @@ from rmqstore.brokers.mapped_files import SimulatedFile
 from rmqstore.brokers.record import Checked
 from rmqstore.brokers.rules import AbnormalStart, BrokerRules, NormalStart
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
+from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import java_text
@@ -453,7 +453,7 @@ class _Test:
         self.rules, self.last_exit, self.checkpoint = rules, last_exit, last_exit.checkpoint
         self.index_safe = config.bool("messageIndexEnable") and config.bool("messageIndexSafe")
         self.light_queues_in_rocksdb = config.bool("combineCQUseRocksdbForLmq") and rules.logics_offset
-        self.reads_rocksdb = chooses_rocksdb(config, PREFERRED)
+        self.reads_rocksdb, self.assigns_in_rocksdb = (chooses_rocksdb(config, key) for key in (PREFERRED, ASSIGNING))
         self.more = config.int("combineCQMaxExtraSearchCommitLogFiles")
 
     def passes(self, log: LogReader, index: int) -> bool:
@@ -466,7 +466,7 @@ class _Test:
         indexed = not self.index_safe or time <= self.checkpoint.index_msg_timestamp
         if not indexed and not self.rules.logics_offset:  # 5.5.0 and newer ask the queues first
             return False
-        if not self._queues(offset, time) or not self._rocksdb_beside(offset):
+        if not self._both_kinds(offset, files=self._queues(offset, time)):
             return False
         return indexed and all(offset <= last for last in self.last_exit.message_rows)
 
@@ -485,24 +485,36 @@ class _Test:
             return offset <= self.last_exit.max_cq
         return by_checkpoint(self.rules, self.checkpoint, offset, time)
 
-    def _rocksdb_beside(self, offset: int) -> bool:
-        """Return whether the RocksDB of the same queues agrees, or recovery has searched enough files for it.
+    def _both_kinds(self, offset: int, *, files: bool) -> bool:
+        """Return whether the queues in files and in RocksDB agree, or recovery has searched enough files for one kind.
 
-        Errors: StartFails if the broker is to read from that RocksDB, which stays incomplete.
+        `files`: whether those in files do. The kind that assigns queue offsets must agree.
+        Errors: StartFails if the broker is to read the other kind, which stays incomplete.
+        Source: CombineConsumeQueueStore#isMappedFileMatchedRecover (RocketMQ 5.4.0, 5.5.1)
         """
         end = self.last_exit.rocksdb_end
-        if end is None or offset <= end or (end <= 0 and self.rules.logics_offset):  # 5.5.0 and newer: it is new
+        if end is None:
+            return files
+        assigning, other = (offset <= end, files) if self.assigns_in_rocksdb else (files, offset <= end)
+        if not assigning:
+            return False
+        end_of_other = self.last_exit.max_cq if self.assigns_in_rocksdb else end
+        if other or (end_of_other <= 0 and self.rules.logics_offset):  # 5.5.0 and newer: it is new
             return True
-        if self.light_queues_in_rocksdb:
+        if self.light_queues_in_rocksdb and not self.assigns_in_rocksdb:
             return False
         self.more -= 1
         if self.more >= 0:
             return False
-        if self.reads_rocksdb:
-            raise StartFails(
-                Text("the RocksDB of the consume queues lacks messages of too many log files (combineCQPreferCQType)"),
-                "not satisfied readable conditions, only can read from",
+        if self.reads_rocksdb != self.assigns_in_rocksdb:
+            incomplete = (
+                Text("the queue files lack messages of too many log files (combineAssignOffsetCQType)")
+                if self.assigns_in_rocksdb
+                else Text(
+                    "the RocksDB of the consume queues lacks messages of too many log files ({key})", key=PREFERRED
+                )
             )
+            raise StartFails(incomplete, "not satisfied readable conditions, only can read from")
         return True
 
 

@@ -70,15 +70,10 @@ def of_forecast(forecast: StartForecast, store: Path) -> Answer:
 
 def as_far_as_simulated(answer: Answer, forecast: StartForecast, store: Store) -> Answer:
     """Return a result of the real classes without the ends of queues in RocksDB: a forecast has none of them.
-
-    If consumers are served from RocksDB beside the files, the first offset of a queue is that of its first row there.
     What a start leaves without rows is compared in tests/real_broker (`test_rocksdb_start`, `test_light_queues`).
     """
     if not forecast.consume_queues_simulated:
         return replace(answer, queues={})
-    if forecast.reads_rows_beside:
-        told = {f"{topic}/{queue_id}": low for (topic, queue_id), (low, _) in forecast.queue_ends.items()}
-        answer = replace(answer, queues={n: (told.get(n, low), high) for n, (low, high) in answer.queues.items()})
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
         return answer
     return replace(answer, queues={name: ends for name, ends in answer.queues.items() if not is_lmq(name)})
