@@ -7,7 +7,7 @@ settings leave no trace in files. Each start with one other value is simulated; 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -21,11 +21,14 @@ from rmqstore.files.broker_settings import release
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, ROCKSDB
 from rmqstore.formats.text import many
-from rmqstore.texts import Text
+from rmqstore.texts import Text, joined
+
+VERSION = "--broker"
+"""Stands for the version among the settings."""
 
 
-class Source(StrEnum):
-    """What an assumed value is."""
+class Basis(StrEnum):
+    """Why a value is assumed."""
 
     FILES = "files"  # the files of the store show it
     DEFAULT = "default"  # no file shows anything
@@ -37,36 +40,41 @@ class AssumedSetting:
 
     key: str
     value: str
-    source: Source
+    basis: Basis
     other: str
     outcome: str
-
-    def words(self) -> str:
-        """Return the assumption as a clause."""
-        told = Text("as the files show") if self.source is Source.FILES else Text("the default")
-        return Text(
-            "{setting}, {told} (with {other} it {outcome})",
-            setting=f"{self.key}={shown_value(self.value)}",
-            told=told,
-            other=shown_value(self.other),
-            outcome=self.outcome,
-        )
 
     def to_json(self) -> dict[str, str]:
         """Return the assumption as JSON values."""
         return {
             "setting": self.key,
             "value": self.value,
-            "from": self.source.value,
+            "from": self.basis.value,
             "other": self.other,
             "outcome": self.outcome,
         }
 
 
+def assumed_words(settings: Iterable[AssumedSetting]) -> str:
+    """Return assumptions in words; settings that files show are named together, as their other value is the default."""
+    clauses: list[str] = []
+    shown: dict[str, list[str]] = {}
+    for one in settings:
+        setting = f"{one.key}={shown_value(one.value)}"
+        if one.basis is Basis.FILES and one.key != VERSION:
+            shown.setdefault(one.outcome, []).append(setting)
+        else:
+            clause = Text("{setting} (with {other} it {outcome})")
+            clauses.append(clause.format(setting=setting, other=shown_value(one.other), outcome=one.outcome))
+    clause = Text("{settings}, as the files show (with the default it {outcome})")
+    clauses[:0] = [clause.format(settings=joined(names), outcome=outcome) for outcome, names in shown.items()]
+    return joined(clauses, "; ")
+
+
 class _Alternative(NamedTuple):
     key: str
     value: str
-    source: Source
+    basis: Basis
     other: str
 
 
@@ -97,9 +105,9 @@ def assumed_settings(
         if one.key in store.config.given:
             continue
         changed = {one.key: one.other}
-        moves = one.source is Source.FILES or one.key == "storeType"
+        moves = one.basis is Basis.FILES or one.key == "storeType"
         other = starts.of_broker(store.configured(store.config.changed(changed))) if moves else starts.changed(changed)
-        outcome = _outcome(forecast, other, one.source)
+        outcome = _outcome(forecast, other, one.basis)
         if outcome:
             assumed.append(AssumedSetting(*one, outcome))
     return tuple(assumed)
@@ -110,7 +118,7 @@ def _shown(store: Store, version: str) -> Iterator[_Alternative]:
     for key, value in shown_settings(store).items():
         other = _default(key, version)
         if other and other != value:
-            yield _Alternative(key, value, Source.FILES, other)
+            yield _Alternative(key, value, Basis.FILES, other)
 
 
 def _not_shown(store: Store, version: str) -> Iterator[_Alternative]:
@@ -118,13 +126,13 @@ def _not_shown(store: Store, version: str) -> Iterator[_Alternative]:
     both = store.rocksdb_beside or (store.kind is StoreKind.ROCKSDB and any(store.names_in_files()))
     if both:
         value, other = ("default", ROCKSDB) if store.rocksdb_beside else (ROCKSDB, "default")
-        yield _Alternative("storeType", value, Source.DEFAULT, other)
+        yield _Alternative("storeType", value, Basis.DEFAULT, other)
     if store.rocksdb_beside:
-        yield from (_Alternative(key, "default", Source.DEFAULT, ROCKSDB) for key in (PREFERRED, ASSIGNING))
+        yield from (_Alternative(key, "default", Basis.DEFAULT, ROCKSDB) for key in (PREFERRED, ASSIGNING))
     for key in (*_SWITCHES, *([_CONTROLLER] if store.controller_files else [])):
         if known.setting_of(key) is not None:
             value = _default(key, version)
-            yield _Alternative(key, value, Source.DEFAULT, "false" if value == "true" else "true")
+            yield _Alternative(key, value, Basis.DEFAULT, "false" if value == "true" else "true")
 
 
 def _default(key: str, version: str) -> str:
@@ -132,7 +140,7 @@ def _default(key: str, version: str) -> str:
     return "" if setting is None or setting.machine else setting.default or ""
 
 
-def _outcome(forecast: StartForecast, starts: Starts, source: Source) -> str:
+def _outcome(forecast: StartForecast, starts: Starts, basis: Basis) -> str:
     """Return what the start with another value would do, in words that follow "it"; "" if it ends alike.
 
     A broker that does not accept a single record did not write this store: such a setting is not its own.
@@ -145,7 +153,7 @@ def _outcome(forecast: StartForecast, starts: Starts, source: Source) -> str:
         return ""
     if not other.starts:
         return Text("would not start")
-    if source is Source.DEFAULT and _accepts_none(other):
+    if basis is Basis.DEFAULT and _accepts_none(other):
         return ""
     if other.messages_taken != forecast.messages_taken or not forecast.starts:
         if other.messages_taken:

@@ -511,7 +511,7 @@ class _Test:
                 Text("the queue files lack messages of too many log files (combineAssignOffsetCQType)")
                 if self.assigns_in_rocksdb
                 else Text(
-                    "the RocksDB of the consume queues lacks messages of too many log files ({key})", key=PREFERRED
+                    "the RocksDB of the consume queues lacks messages of too many log files (combineCQPreferCQType)"
                 )
             )
             raise StartFails(incomplete, "not satisfied readable conditions, only can read from")

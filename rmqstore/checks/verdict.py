@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqstore.brokers.assumed_settings import AssumedSetting, Source, assumed_settings
+from rmqstore.brokers.assumed_settings import VERSION, AssumedSetting, Basis, assumed_settings, assumed_words
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.rules import rules_for, writer_of
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
@@ -371,12 +371,12 @@ def _assume(store: Store, report: Report, options: VerifyOptions, settings: tupl
     """Add what the forecast assumes: settings, and the version if others would do something else."""
     if not options.broker and report.differing and report.broker:
         version, other = str(report.broker["version"]), report.differing[0]
-        source = Source.FILES if writer_of(store).known else Source.DEFAULT
-        settings = (AssumedSetting("--broker", version, source, other.versions, other.outcome), *settings)
+        basis = Basis.FILES if writer_of(store).known else Basis.DEFAULT
+        settings = (AssumedSetting(VERSION, version, basis, other.versions, other.outcome), *settings)
     report.assumed = settings
     if settings:
         words = Text("without -c broker.conf, the forecast assumes {settings}")
-        report.notes.append(words.format(settings=joined((one.words() for one in settings), "; ")))
+        report.notes.append(words.format(settings=assumed_words(settings)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,9 +296,9 @@ class MappedFileQueue:
         return MappedFileQueue(self.name, self.directories, self.file_size, files, list(self.odd), self.size_from)
 
     def _last_with_data(self) -> int:
-        """Return the index of the last file whose first bytes are not all zero, else of the last file."""
-        last = max(len(self.files) - 1, 0)
-        return next((i for i in range(last, -1, -1) if any(self.files[i].read_at(8, 0))), last)
+        """Return the index of the last file that does not begin with zeros, else of the last file; 0 without files."""
+        last = len(self.files) - 1
+        return next((i for i in range(last, -1, -1) if any(self.files[i].read_at(8, 0))), max(last, 0))
 
     @property
     def start(self) -> int:

@@ -149,7 +149,7 @@ def test_a_store_without_index_says_so_and_the_command_makes_it(store: Path) -> 
     report = run_json("verify", str(store), exit_code=0)
     assert "index/ has no file" in str(report["notes"])
     assert run("rebuild", str(store), "index", "--apply").exit_code == 0
-    assert run_json("verify", str(store), exit_code=0)["notes"] == []
+    assert "index/ has no file" not in str(run_json("verify", str(store), exit_code=0)["notes"])
 
 
 def test_a_refused_rebuild_says_what_can_be_rebuilt() -> None:

@@ -34,3 +34,9 @@ def test_batch_queue_ends_before_a_unit_that_recovery_rejects(tmp_path: Path) ->
     refused = BATCH_UNIT.build(commitlog_offset=100, size=100, base_offset=8, batch_size=0)
     queue = queue_of(tmp_path, good + refused, BATCH_UNIT.size)
     assert queue_bounds(queue, 0, batch=True) == QueueBounds(5, 8, 0, 1)
+
+
+def test_a_log_without_files_has_no_oldest_ones(tmp_path: Path) -> None:
+    queue = MappedFileQueue.open("commitlog", [tmp_path], file_size=1000, default=1000)
+    assert list(queue.files) == []
+    assert list(queue.without_oldest(1).files) == []

@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rmqstore.brokers.assumed_settings import AssumedSetting
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.account import Account
 from rmqstore.checks.problems.problem import Extent, Problem, Severity
@@ -21,6 +20,9 @@ from rmqstore.formats.consumequeue import may_be_right
 from rmqstore.formats.properties import SCHEDULE_TOPIC
 from rmqstore.formats.text import many
 from rmqstore.texts import Placed, Text, joined
+
+if TYPE_CHECKING:
+    from rmqstore.brokers.assumed_settings import AssumedSetting
 
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
