@@ -25,6 +25,7 @@ READING: dict[str, list[list[str]]] = {
     "get": [["0"], ["Order_11/0/3"], ["no-such-id"]],
     "find": [["ord11_42"], ["ord11_42", "--read-log"], ["--grep", "TagA"]],
     "lost": [["--json"], ["--next-start", "--format", "csv"]],
+    "pending": [[], ["--json"]],
     "report": [["-o", "PAGE"]],
     "du": [[], ["--plot"], ["--files"], ["--by", "topic", "--by", "hour"]],
     "bundle": [["-o", "BUNDLE"], ["-o", "BUNDLE", "--around", "0"], ["-o", "BUNDLE", "--topic", "Order_11"]],
