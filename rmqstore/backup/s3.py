@@ -174,8 +174,9 @@ class S3Storage(Storage):
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
         for info in self._listed(self._path(prefix), recursive=True):
-            if info.is_file and is_object(info.base_name):
-                yield StoredObject(info.path.removeprefix(f"{self._base}/"), int(info.size))
+            key = info.path.removeprefix(f"{self._base}/")
+            if info.is_file and is_object(key):
+                yield StoredObject(key, int(info.size))
 
     def folders(self) -> list[str]:
         from pyarrow.fs import FileType

@@ -25,6 +25,7 @@ from rmqstore.files.reading import open_beneath, open_directory_beneath
 from rmqstore.texts import Text
 
 _PART = re.compile(r"[A-Za-z0-9_%~+=@,-][A-Za-z0-9._%~+=@,-]{0,199}")
+_LEVELS = 8  # of folders; a repository has four
 MAX_SMALL = 64 << 20
 """Greatest size of an object that is read as a whole: manifests. Bytes."""
 
@@ -148,9 +149,13 @@ def check_key(key: str) -> str:
     return key
 
 
-def is_object(name: str) -> bool:
-    """Return whether a file or an object of this name can be one that a repository has."""
-    return is_name(name) and not name.endswith(PART)
+def is_object(key: str) -> bool:
+    """Return whether an object with this key can be one that a repository has, and not one of another program."""
+    return all(map(is_name, key.split("/"))) and not key.endswith(PART)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and is_name(entry.name)
 
 
 def is_name(text: str) -> bool:
@@ -249,23 +254,33 @@ class LocalStorage(Storage):
                 os.close(descriptor)
 
     def objects(self, prefix: str) -> Iterator[StoredObject]:
-        top = self.path_of(prefix)
-        todo = [top]
-        while todo:
-            folder = todo.pop()
-            try:
-                entries = list(os.scandir(folder))
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise explain(error, folder) from error
+        for folder, _, entries in self._folders_below(prefix):
             for entry in entries:
                 with suppress(FileNotFoundError):
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(Path(entry.path))
-                    elif entry.is_file(follow_symlinks=False) and is_object(entry.name):
-                        key = Path(entry.path).relative_to(self.directory).as_posix()
+                    if entry.is_file(follow_symlinks=False) and is_object(key := f"{folder}/{entry.name}"):
                         yield StoredObject(key, entry.stat(follow_symlinks=False).st_size)
+
+    def _folders_below(self, prefix: str) -> Iterator[tuple[str, int, list[os.DirEntry[str]]]]:
+        """Yield the key, a descriptor and the entries of a folder, and of those below it that can have objects.
+
+        A link is not entered, also if it takes the place of a folder meanwhile.
+        """
+        self.path_of(prefix)
+        todo = [prefix]
+        while todo:
+            key = todo.pop()
+            try:
+                folder = open_directory_beneath(self.directory, Path(key))
+            except OSError as error:
+                if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                    continue
+                raise explain(error, self.directory / key) from error
+            try:
+                entries = list(os.scandir(folder))
+                todo += [f"{key}/{entry.name}" for entry in entries if _is_folder(entry) and key.count("/") < _LEVELS]
+                yield key, folder, entries
+            finally:
+                os.close(folder)
 
     def folders(self) -> list[str]:
         try:
@@ -308,10 +323,11 @@ class LocalStorage(Storage):
             os.close(descriptor)
 
     def clean(self, prefix: str) -> None:
-        for folder, _, names in os.walk(self.path_of(prefix)):
-            for name in names:
-                if name.endswith(PART):
-                    Path(folder, name).unlink(missing_ok=True)
+        for _, folder, entries in self._folders_below(prefix):
+            for entry in entries:
+                if entry.name.endswith(PART) and not entry.is_dir(follow_symlinks=False):
+                    with suppress(FileNotFoundError):
+                        os.unlink(entry.name, dir_fd=folder)
 
 
 class LocalWriter(ObjectWriter):

@@ -250,6 +250,34 @@ def test_a_link_that_appears_after_the_check_is_not_written_through(
     assert {path.name: path.read_bytes() for path in victim.iterdir()} == {"lock": b"precious"}
 
 
+def test_a_folder_that_becomes_a_link_is_neither_cleaned_nor_listed(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    victim = tmp_path / "victim"
+    (victim / "commitlog").mkdir(parents=True)
+    for name in ("x.part", "commitlog/y.part", "commitlog/object"):
+        (victim / name).write_bytes(b"precious")
+    monkeypatch.setattr(LocalStorage, "path_of", lambda self, key: self.directory / key)  # checked before the swap
+    (repository / "a" / "log").rename(tmp_path / "log")
+    (repository / "a" / "log").symlink_to(victim)
+    storage = LocalStorage(repository)
+    for prefix in ("a", "a/log"):
+        storage.clean(prefix)
+        assert not [entry for entry in storage.objects(prefix) if entry.key.startswith("a/log")]
+    assert sorted(path.name for path in victim.rglob("*")) == ["commitlog", "object", "x.part", "y.part"]
+
+
+def test_folders_that_no_repository_has_are_left_alone(repository: Path) -> None:
+    strange = (repository / "a" / "log" / "commitlog" / "one two", repository / "a" / "log" / "/".join("123456789"))
+    for folder in strange:
+        folder.mkdir(parents=True)
+        (folder / "object").write_bytes(b"x")
+        (folder / "y.part").write_bytes(b"x")
+    assert run("snapshots", f"{repository}::a", "--forget", "--keep", "1s").exit_code == 0
+    assert run("backup", str(unpack("5.4.0-clean")), str(repository), "--name", "a").exit_code == 0
+    assert [sorted(path.name for path in folder.iterdir()) for folder in strange] == [["object", "y.part"]] * 2
+
+
 def test_backup_says_that_an_old_repository_is_open_to_others(repository: Path) -> None:
     store = str(unpack("5.4.0-clean"))
     for path in (repository, *repository.rglob("*")):
