@@ -11,7 +11,6 @@ import errno
 import fcntl
 import mmap
 import os
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -348,16 +347,6 @@ def _set_direct(descriptor: int, *, on: bool) -> bool:
     except OSError:
         return False
     return on
-
-
-def remove_tree(directory: Path) -> None:
-    """Remove a directory of the new store, if it is there. Errors: NotReadable."""
-    try:
-        shutil.rmtree(directory)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise explain(error, directory) from error
 
 
 def take_file(source: Path, path: Path, mtime_ns: int) -> None:

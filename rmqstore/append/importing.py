@@ -10,11 +10,10 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
-import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from rmqstore.append.topics import add_topics
 from rmqstore.errors import BadRow, MessageRefused, NotReadable, OutputExists, Refused, about
 from rmqstore.files.mapped_file_queue import MappedFile as FileToRead
 from rmqstore.files.private import PrivateFile, make_private_directories
+from rmqstore.files.trees import remove_tree
 from rmqstore.files.users import snapshot
 from rmqstore.formats.consumequeue import BATCH_UNIT, QueueName
 from rmqstore.formats.consumequeue import UNIT as CONSUME_UNIT
@@ -141,7 +141,8 @@ def import_messages(
         total = append_chunks(store, chunks, options, done=done, progress=progress)
     except (BadRow, MessageRefused):
         _stop(store)
-        shutil.rmtree(building, ignore_errors=True)
+        with suppress(OSError):
+            remove_tree(building)
         state.unlink(missing_ok=True)
         raise
     except BaseException:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqstore.append.disk import make_directories, remove_tree, take_file, write_new_file
+from rmqstore.append.disk import make_directories, take_file, write_new_file
 from rmqstore.append.rights import GivenRights, give_rights
 from rmqstore.backup.backup import BackupOptions, back_up
 from rmqstore.backup.derived import parts_of, plans_of
@@ -36,8 +36,9 @@ from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import offset_to_file_name
-from rmqstore.files.private import Removed, building
+from rmqstore.files.private import Removed
 from rmqstore.files.store import Store, open_store
+from rmqstore.files.trees import building, remove_left
 from rmqstore.files.walk import Leads
 from rmqstore.formats.controller import EpochFile, parse_epoch_file
 from rmqstore.repair.new_store import carry_out
@@ -455,10 +456,10 @@ def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
     home = target.absolute().with_name(f".{target.name}.seeding")
     if home.is_dir() and options.removed is not None:
         options.removed(home)
-    remove_tree(home)
+    remove_left(home)
     try:
         folder = Repository.open_or_create(LocalStorage(home)).of(_NAME)
         made = back_up(store, folder, BackupOptions(progress=options.progress))
         return restore(folder, made.manifest, target, how)
     finally:
-        remove_tree(home)
+        remove_left(home)

@@ -17,7 +17,7 @@ from rmqstore.carving.source import RawSource
 from rmqstore.carving.state import SCANNED, CarvingState
 from rmqstore.checks.problems.report import Report
 from rmqstore.errors import NotAStore
-from rmqstore.files.private import building
+from rmqstore.files.trees import building
 from rmqstore.formats import dledger
 from rmqstore.formats.message import host_text
 from rmqstore.formats.ranges import Ranges

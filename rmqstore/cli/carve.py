@@ -145,11 +145,11 @@ def _state(target: Path, source: RawSource) -> CarvingState:
 
 
 def _remove_state(beside: Path) -> None:
-    from rmqstore.append.disk import remove_tree
+    from rmqstore.files.trees import remove_left
 
-    remove_tree(beside / _STATE)
+    remove_left(beside / _STATE)
     if not any(beside.iterdir()):
-        remove_tree(beside)
+        remove_left(beside)
 
 
 def _build(out: Output, carved: Carved, state: CarvingState, target: Path, how: NewStoreOptions) -> None:

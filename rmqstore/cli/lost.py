@@ -21,7 +21,7 @@ from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.options import BODY, FILE, FOLDER, WorkOptions, broker_option, command, gathered, named_roots
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_part, refuse_without_log
 from rmqstore.errors import NotAStore, NotReadable, Refused, UsageError
-from rmqstore.files.private import building
+from rmqstore.files.trees import building
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from rmqstore.documents.steps import Delete
 from rmqstore.errors import CouldNotCheck, NotAStore, Refused, RmqStoreError, UsageError
 from rmqstore.files.beneath import AS_NAMED, Beneath, EntryReader, read_range
 from rmqstore.files.disk import existing, named_options, real_path
-from rmqstore.files.files import LOCAL
+from rmqstore.files.files import LOCAL, ForwardedFiles, LocalFile, OpenFile
 from rmqstore.files.journals import POINTER, name_each_other, pointer_of
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.files.walk import entries_on_disk
@@ -107,6 +107,17 @@ class Staged:
         return b"".join(read_range(self.path, at, min(size, self.size - at), self.entries))
 
 
+class JournalFiles(ForwardedFiles):
+    """Files of a journal, opened without following a link, also one that was set after they were listed."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(LOCAL)
+        self._disk = journal.disk
+
+    def open(self, path: Path) -> OpenFile:
+        return LocalFile(path, self._disk.open_regular(path))
+
+
 @dataclass(slots=True)
 class Journal:
     """One journal on disk; `record` is the content of its state file."""
@@ -121,6 +132,8 @@ class Journal:
     def command(self, verb: str) -> str:
         """Return the command that undoes or resumes, with the same directories."""
         outside = [one for one in self.named if not is_within(one, [self.store])]
+        if self.record.unpointed:
+            outside.append(self.store)
         return f"rmqstore {verb} {shlex.quote(str(self.path))}{named_options(outside)}"
 
     @property
@@ -381,11 +394,13 @@ def open_journal(path: Path, disk: Beneath | None = None, named: Collection[Path
         return Journal(place, place.parent.parent, record, disk, own)
     store = real_path(Path(record.store))
     back = pointer_of(store / JOURNAL_FOLDER / place.name)
-    if record.state is not State.PREPARING and back != place and (back is not None or not record.unpointed):
-        raise Refused(
-            Text("{store} has no pointer to the journal {place}", store=store, place=place),
-            Text("name the store's own folder below .rmqstore"),
-        )
+    if record.state is not State.PREPARING and back != place:
+        unnamed = record.unpointed and back is None  # whoever wrote the journal may have named any store in it
+        if not (unnamed and store in own):
+            advice = Text("name the store's own folder below .rmqstore")
+            if unnamed:
+                advice = Text("add{options}, if it is a journal of that store", options=named_options([store]))
+            raise Refused(Text("{store} has no pointer to the journal {place}", store=store, place=place), advice)
     disk.allow(place.parent)
     if store.is_dir():
         disk.allow(store)

@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqstore.errors import Refused
 from rmqstore.files import pace
 from rmqstore.files.reading import next_data
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LIST = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
@@ -100,12 +100,21 @@ class Beneath(EntryReader):
             if folder != base:
                 os.close(folder)
 
-    @contextlib.contextmanager
-    def opened(self, path: Path) -> Iterator[int]:
+    def open_regular(self, path: Path, flags: int = _READ) -> int:
+        """Open a regular file and return its descriptor. Errors: OSError, also for anything else."""
         with self.above(path) as (folder, name):
-            descriptor = os.open(name, _READ, dir_fd=folder)
+            descriptor = os.open(name, flags, dir_fd=folder)
         try:
             refuse_special(descriptor, path)
+        except OSError:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    @contextlib.contextmanager
+    def opened(self, path: Path) -> Iterator[int]:
+        descriptor = self.open_regular(path)
+        try:
             yield descriptor
         finally:
             os.close(descriptor)
@@ -131,6 +140,23 @@ class Beneath(EntryReader):
             yield descriptor
         finally:
             os.close(descriptor)
+
+
+MOST_LEVELS = 100
+"""Levels of directories below one that is moved or copied as a whole; brokers make three."""
+
+
+def refuse_deep(path: Path, level: int) -> None:
+    """Errors: Refused for a directory `level` levels below the one that is moved or copied, if that is too deep."""
+    if level > MOST_LEVELS:
+        raise Refused(
+            Text(
+                "{path} has more than {levels} of directories",
+                path=path.parents[level - 1],
+                levels=many(MOST_LEVELS, "level"),
+            ),
+            Text("move it away by hand"),
+        )
 
 
 def refuse_special(descriptor: int, path: Path) -> None:

@@ -10,15 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import shutil
 import stat
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
-from rmqstore.errors import OutputExists, Refused
-from rmqstore.files.disk import explain, explained, real_path, sync_directory
-from rmqstore.texts import Text
+from rmqstore.files.disk import explained, real_path, sync_directory
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 READABLE = 0o644
@@ -162,51 +159,3 @@ def _remove_left(target: Path, removed: Removed | None) -> None:
                         removed(path)
             finally:
                 os.close(descriptor)
-
-
-@contextmanager
-def building(target: Path, removed: Removed | None = None) -> Iterator[Path]:
-    """Make a directory beside `target` that is renamed to it at the end of the block, and removed after an error.
-
-    What an interrupted run has left is removed first.
-    Errors: OutputExists; Refused if another run builds it now; NotReadable, NoSpace.
-    """
-    target = target.absolute()
-    if os.path.lexists(target):
-        raise OutputExists(Text("{target} already exists", target=target))
-    part = target.with_name(f".{target.name}.building")
-    descriptor = -1
-    try:
-        left = os.path.lexists(part)
-        make_private_directories(part)
-        descriptor = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.fchmod(descriptor, DIRECTORY_MODE)
-        for entry in os.scandir(part):
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                Path(entry.path).unlink()
-        if left and removed is not None:
-            removed(part)
-    except BlockingIOError as error:
-        os.close(descriptor)
-        raise Refused(
-            Text("another process is building {target}", target=target), Text("wait until it has ended")
-        ) from error
-    except OSError as error:
-        if descriptor >= 0:
-            os.close(descriptor)
-        raise explain(error, part) from error
-    try:
-        yield part
-        sync_directory(part)
-        if os.path.lexists(target):
-            raise OutputExists(Text("{target} was created in the meantime", target=target))
-        part.rename(target)
-        sync_directory(target.parent)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-    finally:
-        os.close(descriptor)

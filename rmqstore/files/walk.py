@@ -106,6 +106,9 @@ def entries_on_disk(
             yield entry, status
 
 
+_MOST = 4096  # real paths that are kept
+
+
 class OwnFiles(ForwardedFiles):
     """The files of a store without what its links lead to outside of it: for all that hands their bytes to others.
 
@@ -118,15 +121,31 @@ class OwnFiles(ForwardedFiles):
         super().__init__(files)
         self._tops = frozenset(places)
         self._places = [files.real_path(place) for place in places if files.is_directory(place)]
+        self._real: dict[Path, Path] = {}
+
+    def real_path(self, path: Path) -> Path:
+        """As for all files, but the directory of a path is resolved once: a deep one takes as long as all above it.
+
+        Whoever replaces it by a link meanwhile gains nothing: `open` follows none.
+        """
+        parent = self._real.get(path.parent)
+        if parent is None or path.name == ".." or path.is_symlink():
+            real = self._files.real_path(path)
+        else:
+            real = parent / path.name
+        if len(self._real) >= _MOST:
+            self._real.clear()
+        self._real[path] = real
+        return real
 
     def leads(self, entry: DirEntry) -> Leads:
         """Return where a link leads."""
         if entry.dangling:
             return Leads.NOWHERE
-        real = self._files.real_path(entry.path)
+        real = self.real_path(entry.path)
         if entry.unreadable:
             return Leads.AROUND if real.is_symlink() else Leads.OUTSIDE
-        around = self._files.real_path(entry.path.parent).is_relative_to(real)
+        around = self.real_path(entry.path.parent).is_relative_to(real)
         if around or any(place != real and place.is_relative_to(real) for place in self._places):
             return Leads.AROUND
         return Leads.INSIDE if self._place_of(real) is not None else Leads.OUTSIDE
@@ -140,7 +159,7 @@ class OwnFiles(ForwardedFiles):
         return entry._replace(length=0, directory=False, special=True)
 
     def list(self, directory: Path) -> list[DirEntry]:
-        real = self._files.real_path(directory)
+        real = self.real_path(directory)
         if self._place_of(real) is None:
             return []
         return [self._guarded(entry) for entry in self._files.list(directory)]
@@ -150,7 +169,7 @@ class OwnFiles(ForwardedFiles):
         return None if entry is None else self._guarded(entry)
 
     def open(self, path: Path) -> OpenFile:
-        real = self._files.real_path(path)
+        real = self.real_path(path)
         place = self._place_of(real)
         if place is None:
             raise OSError(errno.EINVAL, Text("it leads out of the store"), str(path))

@@ -38,8 +38,9 @@ from rmqstore.files.disk import existing
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.private import Removed, building
+from rmqstore.files.private import Removed
 from rmqstore.files.store import QueueKind, Store
+from rmqstore.files.trees import building
 from rmqstore.formats.properties import LMQ_PREFIX, is_lmq, is_system_topic
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.repair.journal.folder import free_bytes

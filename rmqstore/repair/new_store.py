@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqstore.append.disk import make_directories, remove_tree, write_new_file
+from rmqstore.append.disk import make_directories, write_new_file
 from rmqstore.documents.content import chunks
 from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import Create, MakeDirectory
+from rmqstore.files.trees import remove_left
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.journal.journal import apply
@@ -28,4 +29,4 @@ def carry_out(plan: Plan, place: Path) -> None:
         return
     scratch = ScratchFolder()
     apply(plan, journal_dir=scratch.path, force_digest=plan.digest if plan.decisions else None)
-    remove_tree(place / JOURNAL_FOLDER)
+    remove_left(place / JOURNAL_FOLDER)

@@ -53,13 +53,13 @@ class Covered(NamedTuple):
 
 
 class KeyIndex:
-    """All index files of a store, or other files of the same size (`paths`), such as those that a repair replaced.
+    """All index files of a store, or other `files` of the same size (`paths`), such as those that a repair replaced.
 
     `broken`: names of files with an implausible header or chain.
     """
 
-    def __init__(self, store: Store, paths: Iterable[Path] | None = None) -> None:
-        self.files = store.files
+    def __init__(self, store: Store, files: Files | None = None, paths: Iterable[Path] | None = None) -> None:
+        self.files = store.files if files is None else files
         self.sizes = index_sizes(store)
         self.broken: set[str] = set()
         self._heads: list[tuple[Path, dict[str, int]]] = []

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.logs import Pointing
 from rmqstore.checks.problems import codes
-from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, State, list_journals
+from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, JournalFiles, State, list_journals
 from rmqstore.documents.outcome import before
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.beneath import read_range
+from rmqstore.files.files import Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
@@ -169,7 +170,7 @@ class LostMessages:
                 out.served_below = (stop + size - 1) // size * size
         stays: object = None
         if plan is not None:
-            self._from_plan(out, plan, self._here, self._index_paths())
+            self._from_plan(out, plan, self._here, self._index())
             stays = plan.facts.get("stays")
         left = [
             finding
@@ -208,7 +209,7 @@ class LostMessages:
         offsets = {one.offset for one in found if one.offset is not None}
         entries: Mapping[int, Indexed] = {}
         if found and sizes is not None:
-            entries = entries_at(self.store.files, self._index_paths(), sizes, offsets)
+            entries = entries_at(*self._index(), sizes, offsets)
         return [_with_entries(one, entries.get(-1 if one.offset is None else one.offset)) for one in found]
 
     def _from_account(self, out: Losses, account: Account) -> None:
@@ -329,13 +330,13 @@ class LostMessages:
         out = Losses("repair")
         kept = kept_records(folder)
         # the index before the repair takes precedence: today's has entries for the fillers
-        self.before(plan)._from_plan(out, plan, kept.get, quarantined_index(folder), self._index_paths())
+        self.before(plan)._from_plan(out, plan, kept.get, quarantined_index(folder), self._index())
         out.damaged.sort(key=lambda one: one.offset or 0)
         if plan.deletes:
             out.expired = dict(_expired(plan.facts.get("expire")))
         return out
 
-    def _from_plan(self, out: Losses, plan: Plan, record_at: RecordAt, *index_paths: list[Path]) -> None:
+    def _from_plan(self, out: Losses, plan: Plan, record_at: RecordAt, *indexes: OpenedIndex) -> None:
         """Add the messages of a plan. Each list of index files is searched for what the lists before it do not have."""
         out.damaged += [self.damaged(record, record_at) for record in _records(plan.facts.get("fillers"))]
         incomplete = {record.offset for record in _records(plan.facts.get("damaged"))}
@@ -346,9 +347,9 @@ class LostMessages:
         offsets = {one.offset for one in out.damaged if one.offset is not None}
         sizes = index_sizes(self.store)
         known: dict[int, Indexed] = {}
-        for paths in index_paths if sizes is not None else ():
+        for files, paths in indexes if sizes is not None else ():
             assert sizes is not None
-            known |= entries_at(self.store.files, paths, sizes, offsets - known.keys())
+            known |= entries_at(files, paths, sizes, offsets - known.keys())
         out.damaged = [_with_entries(one, known.get(-1 if one.offset is None else one.offset)) for one in out.damaged]
         listed = Counter(f"{one.topic}/{one.queue_id}" for one in out.damaged if not one.mended)
         for queue, count in plan.loss.queues.items():
@@ -376,8 +377,8 @@ class LostMessages:
     def _here(self, offset: int) -> Found | None:
         return lookup.by_offset(self.store, offset) or lookup.with_body(self.store, offset)
 
-    def _index_paths(self) -> list[Path]:
-        return [entry.path for entry in self.store.index_files]
+    def _index(self) -> OpenedIndex:
+        return OpenedIndex(self.store.files, [entry.path for entry in self.store.index_files])
 
     def _consumed(self, one: LostMessage) -> LostMessage:
         if self.offsets.unreadable:
@@ -509,11 +510,19 @@ def kept_records(folder: Journal) -> dict[int, Found]:
     return out
 
 
-def quarantined_index(folder: Journal) -> list[Path]:
+class OpenedIndex(NamedTuple):
+    """Index files, and how they are opened."""
+
+    files: Files
+    paths: list[Path]
+
+
+def quarantined_index(folder: Journal) -> OpenedIndex:
     """Return the index files that the repair quarantined, which still have entries of lost messages."""
     paths = [path for home in folder.own_homes for path in folder.regular(home / QUARANTINE)]
     names = ((path, path.name.partition("-")[2]) for path in paths)
-    return [path for path, name in names if len(name) >= _NAME_DIGITS and name.isdigit()]
+    found = [path for path, name in names if len(name) >= _NAME_DIGITS and name.isdigit()]
+    return OpenedIndex(JournalFiles(folder), found)
 
 
 UNKNOWN = -1
@@ -624,7 +633,7 @@ class LostFinder:
             elif decoded is not None and decoded.physical_offset == offset:
                 yield offset
         topics = {record.place[0] for record in repair.records.values()}
-        for hit in KeyIndex(self.store, quarantined_index(repair.folder)).hits(topics, (text,)):
+        for hit in KeyIndex(self.store, *quarantined_index(repair.folder)).hits(topics, (text,)):
             known = repair.records.get(hit.offset)
             if known is not None and known.place[0] == hit.topic and hit.offset not in repair.kept:
                 yield hit.offset

@@ -367,6 +367,23 @@ def test_an_unstarted_journal_beside_a_store_does_not_delete_the_store_s_own(sto
     assert everything(store) == before
 
 
+@pytest.mark.parametrize("staged", [False, True])
+def test_an_unfinished_import_is_not_removed_by_another_repair(store: Path, staged: bool) -> None:
+    step = {"do": "overwrite", "path": "checkpoint", "at": 0, "length": 1, "expect": HASH, "why": "x", "content": {}}
+    place = forge(store, step, state="preparing", staged=staged)
+    (place / "making").mkdir()
+    (place / "making" / "mark.json").write_text("{}")
+    before = everything(store)
+    with pytest.raises(Refused, match="is an import that has not changed the store yet") as refused:
+        journal.apply(full_plan(store), disk=CountingDisk())
+    assert refused.value.advice == (
+        f"run the same `rmqstore import` again to continue, or `rmqstore undo {place}` to give up"
+    )
+    assert everything(store) == before
+    journal.undo(place)
+    journal.apply(full_plan(store), disk=CountingDisk())
+
+
 def test_a_top_entry_that_is_a_link_to_a_file_is_not_written_through(store: Path, victim: Path) -> None:
     step = overwrite(victim, "crontab", 0, Zeros(2))
     (store / "checkpoint").unlink()

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from rmqstore.documents.journal import open_journal
+from rmqstore.views.lost import quarantined_index
 from tests import damage
 from tests.command import run, run_json
 from tests.stores import copy_store
@@ -88,6 +90,20 @@ def test_what_a_forged_journal_leads_to_is_not_shown(
         assert result.exit_code in (0, 1), result.output
         assert "SECRET" not in result.output
     assert _SECRET not in page.read_bytes() + rows.read_bytes()
+
+
+@pytest.mark.parametrize("what", ["file", "directory"])
+def test_an_index_in_quarantine_that_becomes_a_link_is_not_read(journal: Path, what: str, tmp_path: Path) -> None:
+    path = journal / "quarantine" / "000001-20261121071022000"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(_SECRET)
+    files, paths = quarantined_index(open_journal(journal))
+    assert paths == [path]
+    assert files.read_at(path, 6, 0) == _SECRET
+    swapped = path if what == "file" else path.parent
+    swapped.rename(tmp_path / "elsewhere")
+    swapped.symlink_to(tmp_path / "elsewhere")
+    assert files.read_at(path, 6, 0) == b""
 
 
 def test_a_home_outside_of_the_store_is_not_counted(journal: Path, tmp_path: Path) -> None:

@@ -35,7 +35,9 @@ from pathlib import Path
 number, what = int(sys.argv.pop(1)), sys.argv.pop(1)
 
 def hook(event, args):
+    global what
     if event == "os.rename" and what in os.fsdecode(args[0]):
+        what = "only once\\n"
         print(*sorted(path.name for path in Path(args[0]).parent.iterdir()), file=sys.stderr, flush=True)
         os.kill(os.getpid(), number)
 

@@ -18,11 +18,14 @@ from typing import Any
 
 import pytest
 
-from rmqstore.append import exported_files, importing
+from rmqstore.append import exported_files, importing, message_store
+from rmqstore.append.dledger import EntryFiles
 from rmqstore.append.exported_files import tables_of
 from rmqstore.append.importing import ImportOptions, fingerprint
 from rmqstore.append.message_store import MessageStore, StoreOptions
+from rmqstore.brokers import dledger as simulated_dledger
 from rmqstore.errors import HalfApplied, RmqStoreError
+from rmqstore.files import store as files_of_store
 from rmqstore.files.store import open_store
 from rmqstore.repair.importing import ImportSource, IntoStore, import_into
 from rmqstore.repair.journal import journal
@@ -38,6 +41,7 @@ WRITES = (
 _DURABLE = ("fsync", "fdatasync")
 _OPTIONS = ImportOptions(renumber=True)
 _BEFORE, _NEW = 60, 90
+_INDEX = 1 << 13
 
 
 class Fault:
@@ -103,10 +107,13 @@ def _copy(source: Path, target: Path) -> Path:
 
 @pytest.fixture(autouse=True, scope="module")
 def small_tables() -> Iterator[None]:
-    """Three tables, each of which is made durable."""
+    """Three tables, each of which is made durable; a DLedger index of 8 KiB, of which a broker's has 160 MB."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(exported_files, "ROWS", 30)
         patch.setattr(importing, "SAVE_EVERY", 0)
+        patch.setattr(message_store, "EntryFiles", partial(EntryFiles, index_file_size=_INDEX))
+        for module in (files_of_store, simulated_dledger):
+            patch.setattr(module, "DLEDGER_INDEX_FILE_SIZE", _INDEX)
         yield
 
 

@@ -87,6 +87,8 @@ def _verdict(found: Incident) -> tuple[str, str]:
     """Return the state of the banner and the sentence in it."""
     if found.state is State.UNDONE:
         return "warning", Text("This repair was undone: the store is as it was before. Nothing of it is in effect.")
+    if found.folder.being_made:
+        return "warning", Text("This import has not changed the store yet: run it again to continue, or undo it.")
     if found.state is State.PREPARING:
         return "warning", Text("This repair was never started: it has changed nothing.")
     if not found.in_effect:

@@ -408,10 +408,10 @@ def _open_journals(report: Report, width: int) -> Iterator[Styled]:
 
 def _refusal(journal: Path) -> RmqStoreError | None:
     """Return why undo and resume would refuse a journal at once; None if they would not."""
-    from rmqstore.repair.journal.folder import open_folder
+    from rmqstore.documents.journal import open_journal
 
     try:
-        return open_folder(journal).refusal()
+        return open_journal(journal).refusal()
     except RmqStoreError as error:
         return error
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rmqstore.append.disk import write_all
 from rmqstore.documents.content import CHUNK
-from rmqstore.files.beneath import Beneath, refuse_special
+from rmqstore.files.beneath import Beneath
 from rmqstore.files.files import OpenFile
 
 OPEN_FILES = 64
@@ -35,14 +35,7 @@ class Disk(Beneath):
             return os.open(name, _OPEN | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=folder)
 
     def open_existing(self, path: Path) -> int:
-        with self.above(path) as (folder, name):
-            descriptor = os.open(name, _OPEN, dir_fd=folder)
-        try:
-            refuse_special(descriptor, path)
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
+        return self.open_regular(path, _OPEN)
 
     def write_at(self, descriptor: int, data: bytes, at: int) -> None:
         write_all(descriptor, data, at)

@@ -36,6 +36,7 @@ from rmqstore.errors import Refused, UsageError
 from rmqstore.files.beneath import read_range, read_runs
 from rmqstore.files.disk import existing, is_full, real_path
 from rmqstore.files.journals import POINTER, pointer_of
+from rmqstore.files.trees import remove_tree
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.repair.journal.disk import Disk
 from rmqstore.texts import Text
@@ -139,7 +140,7 @@ class JournalFolder(Journal):
         except OSError:
             with contextlib.suppress(OSError):
                 if status_of(self.in_store, self.disk) is not None:
-                    self._remove_tree(self.in_store)
+                    remove_tree(self.in_store, self.disk, last=STATE)
                 self.disk.remove_directory(self.in_store.parent)
             raise
 
@@ -180,24 +181,16 @@ class JournalFolder(Journal):
         for folder in folders:  # the journal itself is deleted last: its state file names the other folders
             status = status_of(folder, self.disk)
             if status is not None and stat.S_ISDIR(status.st_mode):
-                self._remove_tree(folder)
+                remove_tree(folder, self.disk, last=STATE)
             with contextlib.suppress(OSError):
                 self.disk.remove_directory(folder.parent)  # .rmqstore, if it is empty now
-
-    def _remove_tree(self, folder: Path) -> None:
-        for name in sorted(self.disk.list(folder), key=lambda name: (name == STATE, name)):
-            if stat.S_ISDIR(self.disk.status(folder / name).st_mode):
-                self._remove_tree(folder / name)
-            else:
-                self.disk.unlink(folder / name)
-        self.disk.remove_directory(folder)
 
     def discard_pointer(self) -> None:
         """Delete only what the store has of a journal: its pointer and its quarantine. Errors: OSError."""
         folder = self.store / JOURNAL_FOLDER
         for entry in entries_of(folder):
             if self.path in (entry, pointer_of(entry)):
-                self._remove_tree(entry)
+                remove_tree(entry, self.disk, last=STATE)
         with contextlib.suppress(OSError):
             self.disk.remove_directory(folder)
 
@@ -228,7 +221,7 @@ class JournalFolder(Journal):
             self.disk.unlink(self.making_mark)
         for home in self.homes():
             if status_of(home / MAKING, self.disk) is not None:
-                self._remove_tree(home / MAKING)
+                remove_tree(home / MAKING, self.disk, last=STATE)
 
     def drop_staged(self) -> None:
         """Delete the contents of new/, which nothing needs after an undo."""

@@ -129,16 +129,25 @@ def refusal_of(folder: Journal) -> RmqStoreError:
     """Return why a store with this unfinished journal is not changed."""
     if folder.state is State.MISSING:
         return missing_journal(folder.path, folder.store)
+    if folder.being_made:
+        return folder.refusal() or _import_unfinished(folder)
     return folder.refusal() or Refused(
         Text("the journal {path} is {state}: finish it first", path=folder.path, state=folder.state.value),
         Text("run `{undo}` or `{resume}`", undo=folder.command("undo"), resume=folder.command("resume")),
     )
 
 
-def _refuse_unfinished(paths: PlanPaths) -> None:
-    """Errors: Refused."""
+def _import_unfinished(folder: Journal) -> Refused:
+    return Refused(
+        Text("{path} is an import that has not changed the store yet", path=folder.path),
+        Text("run the same `rmqstore import` again to continue, or `{undo}` to give up", undo=folder.command("undo")),
+    )
+
+
+def _refuse_unfinished(paths: PlanPaths, own: Journal | None = None) -> None:
+    """Refuse a store with an unfinished journal, other than `own`. Errors: Refused."""
     for open_one in list_journals(paths.store, paths.named, paths.disk):
-        if open_one.unfinished:
+        if open_one.unfinished or (open_one.being_made and (own is None or open_one.path != own.path)):
             raise refusal_of(open_one)
 
 
@@ -172,7 +181,7 @@ def apply_made(
     """
     disk = disk or (going_on.disk if going_on is not None else Disk())
     paths = PlanPaths.of(begin, disk, named=[*map(Path, begin.roots), *map(Path, roots)])
-    _refuse_unfinished(paths)
+    _refuse_unfinished(paths, going_on)
     refuse_locked(paths.store)
     places = paths.places(step.path for step in begin.steps)
     seen = snapshot(places)
@@ -257,12 +266,7 @@ def resume(
             Text("run `rmqstore undo {path}`, then repair again", path=shlex.quote(str(folder.path))),
         )
     if folder.being_made:
-        raise Refused(
-            Text("{path} is an import that has not changed the store yet", path=folder.path),
-            Text(
-                "run the same `rmqstore import` again to continue, or `{undo}` to give up", undo=folder.command("undo")
-            ),
-        )
+        raise _import_unfinished(folder)
     if state is State.PREPARING:
         _discard_unstarted(folder)
         raise Refused(

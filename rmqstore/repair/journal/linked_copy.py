@@ -24,7 +24,7 @@ from rmqstore.documents.paths import PlanPaths, status_of
 from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import Create, Discard, MakeDirectory, Overwrite, Step
 from rmqstore.errors import Refused
-from rmqstore.files.beneath import AS_NAMED, read_runs
+from rmqstore.files.beneath import AS_NAMED, read_runs, refuse_deep
 from rmqstore.files.disk import real_path
 from rmqstore.files.lock import LOCK_NAME
 from rmqstore.files.reading import next_data
@@ -112,7 +112,7 @@ class LinkedCopy:
                 disk.make_directory(place)
                 folders += [place, place.parent]
             if tree.name:
-                self._link_all(tree.own, tree.copy, folders)
+                self._link_all(tree.own, tree.copy, folders, 0)
         store = self._trees[0]
         for entry in sorted(os.scandir(store.own), key=lambda entry: entry.name):
             copy = store.copy / entry.name
@@ -125,12 +125,13 @@ class LinkedCopy:
             elif _is_written(entry.name) and entry.is_dir(follow_symlinks=False):
                 disk.make_directory(copy)
                 folders.append(copy)
-                self._link_all(Path(entry.path), copy, folders)
+                self._link_all(Path(entry.path), copy, folders, 0)
             else:
                 disk.make_link(copy, Path(entry.path))
         disk.fsync_all((), list(dict.fromkeys(folders)))
 
-    def _link_all(self, own: Path, copy: Path, folders: list[Path]) -> None:
+    def _link_all(self, own: Path, copy: Path, folders: list[Path], level: int) -> None:
+        refuse_deep(own, level)
         disk = self._folder.disk
         for entry in os.scandir(own):
             if entry.name == JOURNAL_FOLDER:
@@ -138,7 +139,7 @@ class LinkedCopy:
             if entry.is_dir(follow_symlinks=False):
                 disk.make_directory(copy / entry.name)
                 folders.append(copy / entry.name)
-                self._link_all(Path(entry.path), copy / entry.name, folders)
+                self._link_all(Path(entry.path), copy / entry.name, folders, level + 1)
             else:
                 disk.make_link(copy / entry.name, Path(entry.path))
 

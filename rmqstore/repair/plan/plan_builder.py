@@ -32,7 +32,7 @@ from rmqstore.documents.steps import (
     Truncate,
 )
 from rmqstore.errors import NotReadable, Refused
-from rmqstore.files.beneath import AS_NAMED, EntryReader, read_range, read_runs
+from rmqstore.files.beneath import AS_NAMED, EntryReader, read_range, read_runs, refuse_deep
 from rmqstore.files.disk import real_path
 from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile
@@ -48,10 +48,10 @@ def fingerprint_range(path: Path, at: int, length: int, like: str = "sha256:", e
     return fingerprint(read(path, at, length, entries), like)
 
 
-def fingerprint_entry(path: Path, like: str = "sha256:", entries: EntryReader = AS_NAMED) -> str:
+def fingerprint_entry(path: Path, like: str = "sha256:", entries: EntryReader = AS_NAMED, *, level: int = 0) -> str:
     """Hash what a Discard moves: a file's bytes, a link's target, or all names and hashes below a directory.
 
-    Errors: FileNotFoundError; Refused for devices, pipes and sockets.
+    Errors: FileNotFoundError; Refused for devices, pipes and sockets, and for directories that are too deep.
     """
     status = entries.status(path)
     if stat.S_ISREG(status.st_mode):
@@ -60,10 +60,11 @@ def fingerprint_entry(path: Path, like: str = "sha256:", entries: EntryReader = 
     if stat.S_ISLNK(status.st_mode):
         running.update(b"link\0" + os.fsencode(entries.target(path)))
     elif stat.S_ISDIR(status.st_mode):
+        refuse_deep(path, level)
         running.update(b"directory\0")
         for name in sorted(entries.list(path)):
             kind = kind_of(entries.status(path / name))
-            row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like, entries)}\0"
+            row = f"{kind}\0{name}\0{fingerprint_entry(path / name, like, entries, level=level + 1)}\0"
             running.update(os.fsencode(row))
     else:
         raise Refused(Text("{path} is a special file", path=path), Text("move it away by hand"))

@@ -16,6 +16,7 @@ from rmqstore.documents.steps import Delete, Overwrite
 from rmqstore.errors import BrokenPlan, ChangedSince, CouldNotCheck, HalfApplied, Refused, RmqStoreError
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan_builder import fingerprint_entry
+from tests import command
 from tests.hostile.forged import forge
 from tests.repair.journals import apply_full
 from tests.repair.trees import CountingDisk, Entry, build, discard, failing_at, killed_at, look, places
@@ -223,11 +224,11 @@ def test_on_a_full_disk_the_pointer_comes_after_the_first_file_whenever_it_is_ki
         assert state in ("applying", "done") or gone == 0  # nothing goes before the journal is complete
         if path is not None and state == "applying":
             if then == "resume":
-                journal.resume(path, disk=FullDisk(store))
+                journal.resume(path, disk=FullDisk(store), roots=[store])
                 assert gone_from(store, before) == 4
                 assert [one.path for one in journal.list_journals(store)] == [path]
             else:
-                ended = journal.undo(path, disk=FullDisk(store))
+                ended = journal.undo(path, disk=FullDisk(store), roots=[store])
                 assert (ended.gone, ended.kept) == (FILES[:gone], FILES[gone:])
                 assert gone_from(store, before) == gone
         shutil.rmtree(store)
@@ -249,7 +250,20 @@ def test_only_a_journal_of_deletions_may_have_no_pointer(store: Path, tmp_path: 
     forged = forge(store, step, folder=tmp_path / "20260101T000000.000000Z", unpointed=True)
     for verb in (journal.resume, journal.undo):
         with pytest.raises(CouldNotCheck, match="only a journal of deletions may have no pointer"):
-            verb(forged)
+            verb(forged, roots=[store])
+    assert (store / "abort").exists()
+
+
+@pytest.mark.parametrize("verb", ["resume", "undo"])
+def test_a_journal_without_a_pointer_does_not_choose_the_store_that_it_deletes_from(
+    verb: str, store: Path, tmp_path: Path
+) -> None:
+    step = {"do": "delete", "path": "abort", "expect": fingerprint_entry(store / "abort"), "length": 0, "why": "x"}
+    forged = forge(store, step, folder=tmp_path / "20260101T000000.000000Z", unpointed=True)
+    refused = command.run(verb, str(forged))
+    assert refused.exit_code == 5
+    advice = f"add --root {store}, if it is a journal of that store"
+    assert refused.output == f"error: {store} has no pointer to the journal {forged} — {advice}\n"
     assert (store / "abort").exists()
 
 
