@@ -12,9 +12,9 @@ Read:
 
 Verify and repair:
 
-    report = rmqstore.verify(store)
-    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))    # writes nothing; read plan.loss and plan.decisions
-    plan, after = rmqstore.measure(store, plan, report)              # what it cures, and what verify finds afterwards
+    verified = rmqstore.examine(store)                       # its report: verified.report
+    plan = rmqstore.plan_recovery(store, verified)           # writes nothing; read plan.decisions
+    plan, after = rmqstore.measure(store, plan, verified)    # what it loses and cures, and what verify finds then
     applied = rmqstore.apply(plan)
     rmqstore.undo(applied.journal)
 

@@ -7,12 +7,13 @@ from pathlib import Path
 
 from rmqstore.checks.problems.report import Report
 from rmqstore.checks.verify import Verified, VerifyOptions, examine
-from rmqstore.documents.plan import Plan
+from rmqstore.documents.plan import Loss, Plan
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.planned import measure
 from rmqstore.repair.rebuild_parts import plan_rebuild
 from rmqstore.repair.recover import plan_recovery
 
@@ -50,6 +51,12 @@ def counts_of(store: Path, settings: Settings = None) -> dict[str, int]:
 def plan_of(store: Path, settings: Settings = None, options: RecoverOptions | None = None) -> Plan:
     """Return the plan of `recover`."""
     return plan_recovery(*look(store, settings), options)
+
+
+def loss_of(store: Path, settings: Settings = None, options: RecoverOptions | None = None) -> Loss:
+    """Return the loss of the plan of `recover`, which is measured."""
+    one, verified = look(store, settings)
+    return measure(one, plan_recovery(one, verified, options), verified, VerifyOptions(jobs=1))[0].loss
 
 
 def rebuild_of(

@@ -63,7 +63,8 @@ def test_library_can_open_verify_plan_apply_and_undo(tmp_path: Path) -> None:
     store = rmqstore.open(root)
     report = rmqstore.verify(store)
     assert not report.clean
-    plan = rmqstore.plan_recovery(store, rmqstore.examine(store))
+    verified = rmqstore.examine(store)
+    plan, _ = rmqstore.measure(store, rmqstore.plan_recovery(store, verified), verified)
     assert plan.loss.messages == 0
     assert content(root, without=LOCK) == before
     applied = rmqstore.apply(plan)

@@ -24,16 +24,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from rmqstore.checks.log.commitlog import framed_records, is_framed
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.log.witnesses import outside_records
 from rmqstore.checks.parts import kept_by_compaction
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, QueueAccount
+from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, LostByPlan, QueueAccount
+from rmqstore.checks.progress import ConsumerProgress
+from rmqstore.checks.room import open_queues, room, units_gone
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.formats.message import MIN_SIZE
-from rmqstore.formats.properties import is_lmq
+from rmqstore.formats.message import INNER_BATCH, MIN_SIZE, Message, is_filler
+from rmqstore.formats.properties import inner_batch, is_lmq, parse_properties
 from rmqstore.formats.ranges import Ranges
-from rmqstore.scan.tiling import Kind
+from rmqstore.scan.kernels import within
 
 if TYPE_CHECKING:
     from rmqstore.brokers.forecast import StartForecast
@@ -42,16 +46,6 @@ if TYPE_CHECKING:
     from rmqstore.checks.verified import Verified
     from rmqstore.files.store import Store
 
-_UNITS_GONE = (
-    codes.CQ_MISSING_UNIT,
-    codes.CQ_MISSING_QUEUE,
-    codes.CQ_MISSING_FILE,
-    codes.CQ_PARTLY_REBUILT,
-    codes.CQ_ROCKSDB,
-    codes.BCQ_MISSING_UNIT,
-)
-"""Problems with which messages may have been lost that no unit lists any more."""
-
 
 def of_records(part: QueuePart) -> Ranges:
     """Return the queue offsets that the records of a queue have; after a restart, those of its present life."""
@@ -59,8 +53,8 @@ def of_records(part: QueuePart) -> Ranges:
     return Ranges.span(0 if part.restarts else part.first, part.next) - Ranges.of(gaps) if part.messages else Ranges()
 
 
-def in_log(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
-    """Return the queue offsets of all messages of the log, without fillers."""
+def _of_log(logs: Logs) -> dict[QueueName, Ranges]:
+    """Return the queue offsets of all records of the log, with fillers."""
     out = {name: of_records(part) for name, part in logs.queues.items()}
     for topic, queue_id, number in logs.misfiled.units:  # the unit is right, and the header of the record is wrong
         name = topic, queue_id
@@ -71,43 +65,51 @@ def in_log(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
             batches.setdefault(name, []).extend((row.base, row.base + row.count) for row in rows)
     for name, spans in batches.items():
         out[name] = out.get(name, Ranges()) | Ranges.of(spans)
-    for name, numbers in _fillers(store, logs).items():
-        out[name] = out.get(name, Ranges()) - Ranges.points(numbers)
     return out
 
 
-def _fillers(store: Store, logs: Logs) -> dict[QueueName, list[int]]:
+def _fillers(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
     """Return the queue offsets of the fillers that earlier repairs wrote, by queue."""
     if not any(result.fillers for result in logs.results) and not store.files.has_entry(store.journal_directory):
         return {}
     from rmqstore.checks.filler_notes import filler_offsets
 
-    out: dict[QueueName, list[int]] = {}
-    for at in filler_offsets(store, logs):
-        message = logs.record(at, MAX_RECORD)
-        if message is not None:
-            out.setdefault((message.topic_text, message.queue_id), []).append(message.queue_offset)
-    return out
+    found = (logs.record(at, MAX_RECORD) for at in filler_offsets(store, logs))
+    return by_queue(map(place_of, filter(None, found)))
 
 
-def _listed(logs: Logs, found: Mapping[QueueName, Ranges]) -> dict[QueueName, Ranges]:
+def place_of(message: Message) -> tuple[QueueName, int, int]:
+    """Return the queue of a record, and the half-open interval of its queue offsets: several for an inner batch."""
+    batch = inner_batch(parse_properties(message.properties)) if message.sys_flag & INNER_BATCH else None
+    base, count = batch if batch is not None else (message.queue_offset, 1)
+    return (message.topic_text, message.queue_id), base, base + count
+
+
+def by_queue(places: Iterable[tuple[QueueName, int, int]]) -> dict[QueueName, Ranges]:
+    """Return queue offsets by queue, from intervals in any order."""
+    out: dict[QueueName, list[tuple[int, int]]] = {}
+    for name, start, stop in places:
+        out.setdefault(name, []).append((start, stop))
+    return {name: Ranges.of(parts) for name, parts in out.items()}
+
+
+def _listed(logs: Logs, records: Mapping[QueueName, Ranges]) -> dict[QueueName, Ranges]:
     """Return the queue offsets that units, rows, fillers and gaps between records name, of queues of the log."""
     units: dict[QueueName, Ranges] = {}
+    old = logs.witnesses.of_another_life()
     for directory, spans in logs.witnesses.listed.items():
         name = logs.pointing.queue_in(directory)
         if name is not None and not is_lmq(name[0]):
-            units[name] = Ranges.of(spans)
+            units[name] = Ranges.of(spans) - old.get(directory, Ranges())
     out = {}
     if logs.foreign_from is not None or logs.pointing.foreign:
-        return dict(found)  # units and gaps tell of two logs
-    for name in found.keys() | units.keys():
-        part, listed = logs.queues.get(name), found.get(name, Ranges()) | units.get(name, Ranges())
-        if part is not None and part.messages and not is_lmq(name[0]):
-            if (
-                part.messages > 1 or part.accounted
-            ):  # otherwise it may be a record of another queue, with a wrong header
-                listed |= Ranges.of(_gaps(logs, part))
-            listed |= of_records(part)  # a filler is the witness of its message
+        return dict(records)  # units and gaps tell of two logs
+    for name in records.keys() | units.keys():
+        # a filler is the witness of its message
+        part, listed = logs.queues.get(name), records.get(name, Ranges()) | units.get(name, Ranges())
+        # a record alone may be one of another queue, with a wrong header
+        if part is not None and (part.messages > 1 or part.accounted) and part.messages and not is_lmq(name[0]):
+            listed |= Ranges.of(_gaps(logs, part))
         out[name] = listed
     return out
 
@@ -121,6 +123,112 @@ def _gaps(logs: Logs, part: QueuePart) -> Iterable[tuple[int, int]]:
     room = part.first_at // MIN_SIZE
     if logs.min_offset == 0 and not part.restarts and part.first <= room and logs.bad_between(0, part.first_at):
         yield 0, part.first
+
+
+def lost_by(
+    before: Verified,
+    after: Verified,
+    fillers: Mapping[QueueName, Ranges],
+    wrong: Mapping[QueueName, Ranges],
+    *,
+    only: bool = False,
+) -> LostByPlan:
+    """Return what a repair loses, by the accounts of a store and of the store as the repair leaves it.
+
+    Those messages count that the store has or lists, and that are not in the log afterwards; with `only`, which leaves
+    other damage as it is, not those that are then still listed. What fillers of earlier repairs replaced was lost
+    before. `fillers`: where the repair writes some. `wrong`: places that headers have which it corrects.
+    """
+    known, left = before.account, after.account or Account()  # a store without log files has none
+    if known is None:
+        return LostByPlan()
+    queues: dict[QueueName, int] = {}
+    restored = 0
+    for name, one in sorted(known.queues.items()):
+        if is_lmq(name[0]):
+            continue
+        then = left.queues.get(name, QueueAccount())
+        filled = then.fillers | fillers.get(name, Ranges())
+        here = then.in_log - filled - then.replaced
+        restored += len(one.lost_already & here)
+        if only:
+            here |= then.listed - filled
+        there = one.in_log - wrong.get(name, Ranges())
+        if count := len((there | one.lost_already) - one.fillers - here):
+            queues[name] = count
+    found = _found_again(before, after, fillers)
+    unplaced = known.unplaced - max(0, found - restored) - (left.unplaced if only else 0)
+    lost = LostByPlan(queues, max(0, unplaced), known.room)
+    # it leaves the damage as it is, or brings back what was there
+    settled = only or ((restored or found) and not units_gone(before))
+    return replace(lost, room="") if settled and not lost.messages else lost
+
+
+def _found_again(before: Verified, after: Verified, fillers: Mapping[QueueName, Ranges]) -> int:
+    """Return how many messages that only index entries show are in the log as a plan leaves it."""
+    unnamed = before.logs.witnesses.unnamed
+    count = 0
+    for at in unnamed[~within(outside_records(after.results), unnamed)].tolist():
+        found = after.logs.record(at, MAX_RECORD)
+        if found is not None and found.is_dispatched and not is_filler(found):
+            count += found.queue_offset not in fillers.get((found.topic_text, found.queue_id), ())
+    return count
+
+
+def _without_units(
+    store: Store, verified: Verified, found: Mapping[QueueName, Ranges], listed: Mapping[QueueName, Ranges]
+) -> dict[QueueName, Ranges]:
+    """Return the places that only headers of damaged records, and the progress of consumers, list.
+
+    A consumer has read the last messages of its queue, which were in damage after the others, or after the end of the
+    log. Garbage in its progress is more than there was room for.
+    """
+    logs = verified.logs
+    out: dict[QueueName, Ranges] = {}
+    for name, number, at in _headers(logs):
+        part, here = logs.queues.get(name), found.get(name, Ranges())
+        if part is not None and part.messages and number not in here and _leaves_open(part, number, at):
+            out[name] = out.get(name, Ranges()) | Ranges.span(number, number + 1)
+    spans = [span for span in logs.witnesses.outside.parts if span[0] < logs.wrote]
+    after = 0
+    if units_gone(verified):
+        after = _FILES * logs.results[-1].queue.file_size
+    is_sure = {name for name, part in logs.queues.items() if not (part.repeats or part.outliers)}
+    names = [name for name in open_queues(logs, logs.wrote + after) if name in is_sure] if logs.results else []
+    progress = ConsumerProgress(store) if names else None
+    repeats = {(topic, number) for (topic, _), part in logs.queues.items() for _, number in part.repeats}
+    repeats |= {(topic, one.got) for (topic, _), part in logs.queues.items() for one in part.outliers}
+    for name in names:
+        assert progress is not None
+        part, reached = logs.queues[name], progress.furthest(*name)
+        start = max(part.next, listed.get(name, Ranges()).parts[-1][1] if listed.get(name) else 0)
+        room_for = after + sum(max(0, stop - max(low, part.last_at)) for low, stop in spans)
+        if start < reached <= part.next + room_for // (MIN_SIZE + 1):
+            read = Ranges.span(start, reached)
+            if not any((name[0], number) in repeats for number in read):
+                out[name] = out.get(name, Ranges()) | read
+    return out
+
+
+_FILES = 2  # files after the end in which messages can have been that consumers have read
+
+
+def _headers(logs: Logs) -> Iterable[tuple[QueueName, int, int]]:
+    """Yield queue, queue offset and log offset of damaged records with valid framing, by their headers."""
+    for log in logs.results:
+        for run in log.tiling:
+            if not is_framed(run):
+                continue
+            for at, message in framed_records(log, run.start, run.stop):
+                if message.is_dispatched:
+                    yield (message.topic_text, message.queue_id), message.queue_offset, at + log.body_offset
+
+
+def _leaves_open(part: QueuePart, number: int, at: int) -> bool:
+    """Return whether the good messages of a queue leave a queue offset open at an offset of the log."""
+    if number >= part.next:
+        return at > part.last_at and number - part.next <= (at - part.last_at) // MIN_SIZE
+    return number < part.first and at < part.first_at
 
 
 def at_start(base: Account, forecast: StartForecast, gone: Undelivered) -> Account:
@@ -145,8 +253,12 @@ def account(store: Store, verified: Verified) -> Account:
     It reads fillers again, and index entries before the begin of the log.
     """
     logs = verified.logs
-    found = in_log(store, logs)
-    listed = _listed(logs, found)
+    records, fillers = _of_log(logs), _fillers(store, logs)
+    found = {name: numbers - fillers.get(name, Ranges()) for name, numbers in records.items()}
+    listed = _listed(logs, records)
+    if units_gone(verified) or logs.witnesses.unnamed_from(logs.wrote):
+        for name, more in _without_units(store, verified, found, listed).items():
+            listed[name] = listed.get(name, Ranges()) | more
     moved = logs.pointing.queue_in
     expired = ((moved(row), Ranges.of(spans)) for row, spans in logs.witnesses.before.items())
     before = {name: numbers for name, numbers in expired if name is not None}
@@ -157,14 +269,21 @@ def account(store: Store, verified: Verified) -> Account:
     for name in found.keys() | listed.keys() | before.keys() | replaced.keys():
         here, part = found.get(name, Ranges()), logs.queues.get(name)
         begin = part.first if part is not None and part.messages else 0
-        filled = of_records(part) - here if part is not None and not is_lmq(name[0]) else Ranges()
+        filled = records.get(name, Ranges()) - here if not is_lmq(name[0]) else Ranges()
         old = before.get(name, Ranges()) - here - compacted.get(name, Ranges())
         of_another = replaced.get(name, Ranges())
         queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled, of_another)
     placed = sum(len(one.lost_already) for name, one in queues.items() if not is_lmq(name[0]))
     # a place that only a gap shows may be that of a message which only the index shows
-    unplaced = max(0, logs.witnesses.unnamed - max(0, placed - int(logs.witnesses.named.sum())))
-    unplaced += 0 if placed else _of_no_log(verified)
+    floating = max(0, placed - sum(map(len, replaced.values())) - logs.witnesses.units)
+    unnamed = logs.witnesses.unnamed
+    if logs.witnesses.stale and not units_gone(verified):  # a broker removed them, and their units, before
+        unnamed = unnamed[unnamed < logs.witnesses.tail]
+    only_indexed = len(unnamed)
+    unplaced = max(0, only_indexed - floating) + (0 if placed else _of_no_log(verified))
+    after_end = sum(len(units.number) for units in logs.witnesses.after) + logs.witnesses.unnamed_from(logs.wrote)
+    beyond = room(store, verified, floating, only_indexed, after_end)
+    unplaced += beyond.least
     gone_before, unread = _gone(store, verified, queues, sum(map(len, compacted.values())))
     return Account(
         queues=queues,
@@ -172,8 +291,8 @@ def account(store: Store, verified: Verified) -> Account:
         gone_before_begin=gone_before,
         unread_gone=unread,
         begin=_why_it_begins(verified),
-        begin_at=logs.min_offset,
-        at_least=_had_room(verified, placed + unplaced),
+        begin_at=logs.witnesses.begin,
+        room=beyond.why,
     )
 
 
@@ -183,23 +302,8 @@ def _of_no_log(verified: Verified) -> int:
     return sum(int(finding.facts["units"] or 0) for finding in found)
 
 
-def _had_room(verified: Verified, lost: int) -> bool:
-    """Return whether lost messages may be listed nowhere: bytes of the log are damaged or missing, and units are too.
-
-    Of what a file of another log replaced, only units tell. Units of the last messages are missing after a kill, too;
-    that matters only if some of the last are lost.
-    """
-    logs, counts = verified.logs, verified.report.findings.counts
-    damaged = any(run.kind in (Kind.DIRTY, Kind.HOLE) for result in logs.results for run in result.tiling)
-    ends = ((logs.queues.get(name), spans) for name, spans in logs.witnesses.listed.items())
-    at_end = any(part is None or spans[-1][1] > part.next for part, spans in ends)
-    after_end = lost and logs.lag_is_normal and at_end
-    units_gone = any(counts.get(code) for code in _UNITS_GONE) or verified.damaged_rows
-    return bool((damaged or lost) and units_gone) or bool(after_end) or logs.foreign_from is not None
-
-
 def _why_it_begins(verified: Verified) -> str:
-    if verified.logs.min_offset == 0:
+    if verified.logs.witnesses.begin == 0:
         return NEW
     return GONE if verified.too_young else EXPIRED
 
@@ -211,7 +315,7 @@ def _gone(
 
     `compacted`: how many compaction keeps. They have index entries, because each has a key.
     """
-    begin = verified.logs.min_offset
+    begin = verified.logs.witnesses.begin
     own = {name: one.before for name, one in queues.items() if one.before and not is_lmq(name[0])}
     by_units = sum(map(len, own.values()))
     by_index = verified.index.count_before(begin) - compacted if verified.index is not None and begin else 0

@@ -44,7 +44,7 @@ from rmqstore.checks.log.findings import check_false_blanks, check_log, check_mi
 from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.log.witnesses import Witnesses, outside_records
+from rmqstore.checks.log.witnesses import Witnesses, begin_of, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions
 from rmqstore.checks.parts import check_parts
@@ -309,7 +309,7 @@ class Examination:
         """
         verified, results = self.verified, self.verified.results
         if verified.logs.grows or not results:
-            return Witnesses()
+            return Witnesses(begin=begin_of(results))
         outside = outside_records(results)
         offsets: set[int] = set()
         if verified.dledger is not None:
@@ -318,7 +318,17 @@ class Examination:
             offsets = {pos + results[-1].body_offset for pos, _ in entries_after(self.store, results[-1])}
         indexed = verified.index.offsets_within(outside) if verified.index is not None else np.zeros(0, np.int64)
         known = np.union1d(indexed, np.array(sorted(offsets), dtype=np.int64))
-        return Witnesses(outside, offsets=known, named=np.zeros(len(known), dtype=np.bool_))
+        last = results[-1]
+        return Witnesses(
+            outside,
+            offsets=known,
+            named=np.zeros(len(known), dtype=np.bool_),
+            begin=begin_of(results),
+            tail=last.wrote,
+            file_size=last.queue.file_size,
+            stale=last.stale_from is not None,
+            entries=sorted(offsets),
+        )
 
     def _compare_index(self, committed: int | None) -> None:
         catalog, logs, results = self.verified.index, self.store.logs, self.verified.results

@@ -35,6 +35,12 @@ _STATES = {
 }
 
 
+def _accounts(plan: Plan) -> dict[str, Any]:
+    """Return the accounts of the messages before and after a plan, as far as it has them."""
+    found = {name: plan.facts.get(name) for name in ("before", "after")}
+    return {name: fact.get("account") if isinstance(fact, Mapping) else None for name, fact in found.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class ListedJournal:
     """A journal to list. `bytes`: on disk; `kept`: files in its quarantine and lost+found; `made`: ms.
@@ -83,6 +89,7 @@ class ListedJournal:
             "files_kept": self.kept,
             "deleted": list(self.deleted),
             "loss": loss,
+            "accounts": None if self.plan is None else _accounts(self.plan),
             "cures": list(self.plan.cures) if self.plan is not None else [],
         }
 

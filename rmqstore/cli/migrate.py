@@ -127,7 +127,7 @@ def migrate_to_dledger(
         document = migration.to_json() | {"applied": False, "journal": None}
         if migration.plan is None:
             return tell_refusals(out, target.store, document, migration.refusals)
-        plan, outcome = measure(opened, migration.plan, verified.report, options, first)
+        plan, outcome = measure(opened, migration.plan, verified, options, first)
         document["forecast"] = outcome.headline
     save_plan(out, plan, store, applying)
     if not applying.apply_it:

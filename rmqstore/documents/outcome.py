@@ -39,6 +39,7 @@ class Outcome:
     headline: str
     broker: Mapping[str, Any]
     unchecked: tuple[str, ...] = ()
+    account: Mapping[str, Any] | None = None
     findings: Counter[tuple[Any, ...]] = field(default_factory=Counter)
 
     @staticmethod
@@ -52,12 +53,18 @@ class Outcome:
             report.headline,
             {**(report.broker or {}), "versions": [asdict(row) for row in report.brokers]},
             tuple(report.unchecked),
+            None if report.account is None else report.account.to_json(),
             Counter(map(_key, report.findings.listed)),
         )
 
     def to_json(self) -> dict[str, Any]:
         """Return the object `after` of a plan."""
-        return {"counts": dict(self.problems), "verdict": self.headline, "unchecked": list(self.unchecked)}
+        return {
+            "counts": dict(self.problems),
+            "verdict": self.headline,
+            "unchecked": list(self.unchecked),
+            "account": None if self.account is None else dict(self.account),
+        }
 
     def differences(self, found: Outcome) -> list[str]:
         """Return in words what another outcome has otherwise; nothing if both are equal."""
@@ -132,6 +139,7 @@ def _words(key: tuple[Any, ...]) -> str:
 
 
 BEFORE = "before"
+
 _LISTED = 100  # findings that are kept, worst first; all are counted
 
 
@@ -164,6 +172,7 @@ def with_before(plan: Plan, store: Store, report: Report) -> Plan:
             for f in report.ordered()[:_LISTED]
         ],
         "offsets": _offsets(store, _topics_of(plan)),
+        "account": None if report.account is None else report.account.to_json(),
     }
     return replace(plan, facts={**plan.facts, BEFORE: found})
 

@@ -22,15 +22,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqstore.checks.account import by_queue, lost_by
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.stored_units import opened
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.problems.report import Findings, Report
+from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.since_last import Identity, KeptPart, kept_part, options_key
 from rmqstore.checks.verify import Verified, examine
-from rmqstore.documents.content import Content, Equivalent, Parts, Zeros
+from rmqstore.documents.content import Content, Equivalent, Json, Parts, Zeros, objects
 from rmqstore.documents.outcome import Outcome, measured
-from rmqstore.documents.plan import Plan
+from rmqstore.documents.plan import Loss, Plan
 from rmqstore.documents.steps import (
     PHASES,
     Create,
@@ -49,7 +50,7 @@ from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.journal.disk import Scratch
-from rmqstore.repair.plan.plan_builder import absolute_path
+from rmqstore.repair.plan.plan_builder import WRONG_PLACES, absolute_path
 from rmqstore.scan.split import Split
 from rmqstore.scan.workers import Mapper, map_ordered
 from rmqstore.texts import Text
@@ -543,19 +544,42 @@ def after(store: Store, plan: Plan) -> Store:
     )
 
 
+def with_loss(plan: Plan, before: Verified, after: Verified) -> Plan:
+    """Return a plan of `recover` with its loss, by the examinations of the store and of the store after it."""
+    if "strategy" not in plan.facts:
+        return plan
+    fillers, wrong = (by_queue(_places(plan.facts.get(name))) for name in ("fillers", WRONG_PLACES))
+    lost = lost_by(before, after, fillers, wrong, only=bool(plan.facts.get("only")))
+    queues = {f"{topic}/{queue_id}": count for (topic, queue_id), count in lost.queues.items()}
+    more, notes = dict(plan.loss.more), plan.notes
+    if lost.room:
+        more["at_least"] = True
+        notes = (*notes, Text("the loss is a lower bound: {why}", why=lost.room))
+    return replace(plan, loss=Loss(lost.messages, plan.loss.bytes, queues, more), notes=notes)
+
+
+def _places(rows: Json) -> Iterator[tuple[QueueName, int, int]]:
+    for row in objects(rows):
+        numbers = [row["queue_id"], row["queue_offset"], row.get("count", 1)]
+        if all(isinstance(number, int) for number in numbers):
+            queue_id, start, count = map(int, map(str, numbers))
+            yield (str(row["topic"]), queue_id), start, start + count
+
+
 def measure(
     store: Store,
     plan: Plan,
-    before: Report,
+    before: Verified,
     options: VerifyOptions | None = None,
     first: FirstParts | None = None,
 ) -> tuple[Plan, Outcome]:
     """Examine a store as it will be after a plan; return the plan with what was measured, and the outcome.
 
-    `before`: the report on the store as it is, made with the same options. Errors: as `examine_again`.
+    `before`: the examination of the store as it is, made with the same options. Errors: as `examine_again`.
     """
-    outcome = Outcome.of(examine_again(after(store, plan), options or VerifyOptions(), first).report)
-    return measured(plan, before, outcome), outcome
+    then = examine_again(after(store, plan), options or VerifyOptions(), first)
+    outcome = Outcome.of(then.report)
+    return measured(with_loss(plan, before, then), before.report, outcome), outcome
 
 
 def examine_again(planned: Store, options: VerifyOptions, first: FirstParts | None = None) -> Verified:

@@ -32,8 +32,6 @@ from rmqstore.repair.plan.recover_options import (
 )
 from rmqstore.repair.rebuild.rocksdb import refuse_rows
 from rmqstore.repair.recovery import LogAfter, LogEnds, Recovery
-from rmqstore.repair.repaired_log import Redispatch, RepairedLog
-from rmqstore.repair.salvage.loss import Ledger, before_begin, damage_after
 from rmqstore.repair.salvage.salvage import Salvage, drop_unused, first_damage, lose_tail, plan_tail, zero_from
 from rmqstore.repair.store_guard import data_roots, refuse_unknown, refuse_whole, wrote_positions
 from rmqstore.repair.unrepaired import unrepaired_problems
@@ -50,8 +48,6 @@ def clear_directories(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEn
     """Remove obstacles to a start from all directories, and correct the lengths of files."""
     filled = case.options.accept_fillers or case.choice.strategy == TRUNCATE
     plan_directories(draft, case.verified, case.options, filled=filled)
-    if case.results and case.options.wants(codes.DIR_EMPTY_FILE):
-        before_begin(case.evidence, case.results[0]).book(draft)
     return log
 
 
@@ -74,22 +70,15 @@ def _truncate(case: Recovery, draft: PlanBuilder, log: LogEnds, cut: int, first:
     """End the log at its first damage, where a broker would truncate it."""
     if first is not case.results[-1]:
         draft.decisions.append(Text("the damage is in the legacy commitlog: all DLedger entries would be lost"))
-    ledger = Ledger()
     for later in case.results[case.results.index(first) :]:
-        dispatcher = Redispatch(case.store, ledger, case.verified.batch_topics)
-        dispatcher.run(RepairedLog(later, later.queue.stop, case.store.files), max(cut, later.queue.start))
         zero_from(draft, later, cut, Text("after the first damage of the log"))
-        damaged = damage_after(case.evidence, later, cut)
-        ledger.queues.update(damaged.queues)
-        if damaged.at_least:
-            ledger.bound(Text("consume queues that would show more are missing too"))
-    ledger.book(draft)
+        draft.lost_bytes += max(0, later.reaches - max(cut, later.queue.start))
     draft.notes.append(Text("the log will end at {cut:,}, where a broker would truncate it", cut=cut))
     return replace(log, ends=tuple(min(end, cut) for end in log.ends), cut=cut)
 
 
 def repair_end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
-    """Remove what is after the end of the log, and count the messages that were there."""
+    """Remove what is after the end of the log."""
     if not case.results or log.cut is not None:
         return log
     last = case.results[-1]
@@ -131,7 +120,7 @@ DERIVED = (
 def plan_recovery(store: Store, verified: Verified, options: RecoverOptions | None = None) -> Plan:
     """Plan the repair of a store that was just examined; the plan is empty if there is nothing to do.
 
-    What the plan cures is not known before it is measured (`planned.measure`).
+    What the plan cures and loses is not known before it is measured (`planned.measure`).
     Errors: UsageError for an unknown strategy or role; Refused if rows in a RocksDB that nothing here writes would have
     to change; NotReadable.
     """
@@ -169,17 +158,8 @@ def _finished(case: Recovery, draft: PlanBuilder) -> Plan:
     draft.facts["strategy"] = case.choice.strategy
     draft.facts["role"] = case.choice.role
     draft.facts["wrote"] = dict(wrote_positions(case.verified))
-    if draft.steps and not case.results:
-        _lose_whole_log(case, draft)
+    if case.options.only:
+        draft.facts["only"] = list(case.options.only)
     if not report.clean:
         draft.facts["stays"] = unrepaired_problems(report, draft, case.options, case.choice)
     return draft.plan(data_roots(case.store))
-
-
-def _lose_whole_log(case: Recovery, draft: PlanBuilder) -> None:
-    """Count the messages that consume queues name, of a log without any record."""
-    for finding in case.verified.report.findings.listed:
-        units = finding.facts.get("units")
-        if finding.code == codes.CL_NO_MESSAGES and isinstance(units, int):
-            draft.lose({}, unknown=units)
-            draft.more["at_least"] = True

@@ -21,7 +21,7 @@ from rmqstore.files.recognise import store_above
 from rmqstore.files.store import Store, unknown_entries, while_files_expire
 from rmqstore.formats import dledger
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.planned import SPLIT, FirstParts, measure
+from rmqstore.repair.planned import SPLIT, FirstParts, after, examine_again, measure, with_loss
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.texts import Text
 
@@ -145,9 +145,11 @@ def examine_and_plan(
         if cures and verified.report.live and not verified.report.has_problems:
             return Planned(look, verified, _nothing(look, verified))
         made = plan(look, verified)
-        if made.empty or verified.report.live or options.quick:
-            return Planned(look, verified, made)
-        return Planned(look, verified, *measure(look, made, verified.report, keeping, first))
+        if made.empty or verified.report.live:
+            return Planned(look, verified, with_loss(made, verified, verified))
+        if options.quick:
+            return Planned(look, verified, with_loss(made, verified, examine_again(after(look, made), keeping, first)))
+        return Planned(look, verified, *measure(look, made, verified, keeping, first))
 
     return while_files_expire(store, work)
 

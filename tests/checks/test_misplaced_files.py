@@ -27,7 +27,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Run
 from tests import damage
 from tests.checks.looks import counts
-from tests.planning import plan_of
+from tests.planning import loss_of, plan_of
 from tests.stores import STORES, copy_store, unpack
 
 STORE = "4.9.7-killed"
@@ -300,5 +300,5 @@ def test_a_file_of_another_broker_is_not_renamed_after_the_log(tmp_path: Path) -
     found = look(store)
     assert goes(found) == {}
     assert stays(found) == {name(5): "no consume queue unit points to its messages"}
-    lost = plan_of(store, options=RecoverOptions(role="single", accept_fillers=True)).loss.messages
+    lost = loss_of(store, options=RecoverOptions(role="single", accept_fillers=True)).messages
     assert lost == 72  # those of the file that it replaced, and none between the two

@@ -25,6 +25,7 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests.checks.looks import Units, unit
 from tests.damage import cut, flip, overwrite, zero
+from tests.planning import loss_of, plan_of
 from tests.repair.salvaging import rows
 from tests.stores import copy_store, meta
 
@@ -164,7 +165,8 @@ def test_units_after_the_end_of_the_log_are_part_of_the_verdict(tmp_path: Path) 
     ("gone", "words"),
     [
         (("consumequeue",), "but the log lacks at least 14 messages"),
-        (("consumequeue", "index"), "but the checkpoint has the time of a later message"),
+        (("consumequeue", "index"), "but the log lacks at least 9 messages of 4 queues"),
+        (("consumequeue", "index", "config"), "but the checkpoint has the time of a later message"),
     ],
 )
 def test_index_and_checkpoint_after_the_end_are_part_of_the_verdict(
@@ -313,9 +315,8 @@ def test_the_loss_of_a_cut_counts_batches_also_without_topics_json(tmp_path: Pat
         for step in damage:
             step(root)
         overwrite(root / "commitlog/00000000000000131072", 100, b"\xff" * 64)
-        store = open_store(root)
-        plan = plan_recovery(store, examine(store), RecoverOptions(strategy="truncate"))
-        losses.append({q: n for q, n in plan.loss.queues.items() if q.startswith("BatchCq_11/")})
+        queues = loss_of(root, options=RecoverOptions(strategy="truncate")).queues
+        losses.append({q: n for q, n in queues.items() if q.startswith("BatchCq_11/")})
     assert losses[0] == losses[1] == {"BatchCq_11/0": 25, "BatchCq_11/1": 24}
 
 
@@ -332,9 +333,8 @@ def test_a_checkpoint_in_the_future_does_not_make_a_loss_a_lower_bound(tmp_path:
         overwrite(file.path, last.start - file.start + 40, b"\xee" * 400)
         if number:
             overwrite(root / "checkpoint", 0, (4_102_444_800_000).to_bytes(8, "big"))
-        store = open_store(root)
-        plan = plan_recovery(store, examine(store), RecoverOptions())
-        losses.append((plan.loss.messages, plan.loss.more.get("at_least")))
+        loss = loss_of(root)
+        losses.append((loss.messages, loss.more.get("at_least")))
     assert losses[0] == losses[1]
 
 
@@ -344,9 +344,8 @@ def test_a_message_that_two_spans_may_have_held_is_lost_once(tmp_path: Path) -> 
     zero(root / "commitlog/00000000000000065536", 0, 1_795)  # within the next one
     for queue in ("Order_11/2", "SCHEDULE_TOPIC_XXXX/4", "SCHEDULE_TOPIC_XXXX/17"):
         shutil.rmtree(root / "consumequeue" / queue)
-    store = open_store(root)
-    plan = plan_recovery(store, examine(store), RecoverOptions())
-    assert (plan.loss.messages, plan.loss.more.get("at_least")) == (1, True)
+    plan, loss = plan_of(root), loss_of(root)
+    assert (loss.messages, loss.more.get("at_least")) == (1, True)
     assert "the message at 58,715 is kept, but the damaged property cannot be identified" in plan.notes
 
 

@@ -15,7 +15,7 @@ import pytest
 from rmqstore.repair.journal.journal import apply
 from tests import damage
 from tests.cases.case import locate_record
-from tests.planning import look, plan_of
+from tests.planning import look, loss_of, plan_of
 from tests.real_broker.whole_broker import WholeBroker
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict
@@ -57,9 +57,8 @@ def test_every_later_message_is_delivered_after_a_repair(name: str, cut: bool, o
     else:
         path, at = locate_record(store / "commitlog", "record 100 body")
         damage.garble(path, at + 1, 40)
-    plan = plan_of(store, conf)
-    assert plan.loss.messages == 1
-    apply(plan)
+    assert loss_of(store, conf).messages == 1
+    apply(plan_of(store, conf))
     with WholeBroker(version, store, conf) as broker:
         broker.run_java("Later", "decide", broker.name_server, "45")
         time.sleep(max(0.0, due + 15 - time.time()))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from rmqstore.checks.verify import Verified, VerifyOptions
 from rmqstore.documents.plan import Loss, Plan
 from rmqstore.documents.steps import Span, Step
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.files.store import open_store
+from rmqstore.files.store import Store, open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import HEAD, TRANSACTION_ROLLBACK, Message, build_message
 from rmqstore.repair.journal import journal
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.planned import after, examine_again, with_loss
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.salvage import Filler, Salvage
@@ -129,6 +131,8 @@ class Salvaged:
 
     plan: Plan
     work: Salvage
+    store: Store
+    verified: Verified
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -140,7 +144,9 @@ class Salvaged:
 
     @property
     def loss(self) -> Loss:
-        return self.work.steps.loss.loss()
+        then = examine_again(after(self.store, self.plan), VerifyOptions(jobs=1))
+        loss = with_loss(self.plan, self.verified, then).loss
+        return replace(loss, more={name: value for name, value in loss.more.items() if name == "at_least"})
 
     @property
     def decisions(self) -> tuple[str, ...]:
@@ -181,12 +187,13 @@ def salvage(store: Path, *, accept_fillers: bool = False, allow_shift: bool = Fa
     draft = PlanBuilder(opened)
     work = Salvage(draft, FramedRecords(Evidence(opened, verified)).solve(), options)
     work.run()
-    return Salvaged(draft.plan(), work)
+    draft.facts["strategy"] = "salvage"
+    return Salvaged(draft.plan(), work, opened, verified)
 
 
 def apply(store: Path, result: Salvaged) -> Path:
     """Apply the steps, and return the journal."""
-    plan = Plan(str(store.absolute()), result.steps, result.loss, spans=result.spans)
+    plan = Plan(str(store.absolute()), result.steps, result.plan.loss, spans=result.spans)
     done = journal.apply(plan)
     assert done.journal is not None
     return done.journal

@@ -21,10 +21,10 @@ from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split, unit_
 from rmqstore.checks.log.queue_parts import Missing, QueuePart, UnitRows, Witness
 from rmqstore.checks.log.stored_units import forget_units
 from rmqstore.checks.problems.report import Fact, Finding, Findings, Reused
-from rmqstore.files.mapped_file_queue import MappedFileQueue
+from rmqstore.files.mapped_file_queue import MappedFileQueue, message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.formats.message import Fault, NewerRecords
+from rmqstore.formats.message import Fault, Message, NewerRecords
 from rmqstore.scan.dispatch import BatchRow
 from rmqstore.scan.old_records import end_before_old_records
 from rmqstore.scan.records import scan_file
@@ -208,6 +208,22 @@ class LogResult(LogContents):
             bad = [r for r in self.tiling if r.kind in (Kind.DIRTY, Kind.HOLE, Kind.ZERO)]
             self._bad_cache = ([r.start for r in bad], [r.stop for r in bad])
         return self._bad_cache
+
+
+def is_framed(run: Run) -> bool:
+    """Return whether a run has damaged records with valid framing, whose headers name their places."""
+    return run.kind is Kind.DIRTY and bool(run.count) and run.cause is not Fault.PHYSICAL_OFFSET
+
+
+def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:
+    """Yield (global offset, in DLedger of the entry; message) of consecutive records within a span."""
+    at = start
+    while at < stop:
+        message = message_at(log.queue, at + log.body_offset, stop - at - log.body_offset)
+        if message is None:
+            return
+        yield at, message
+        at += log.body_offset + message.size
 
 
 IndexCheck = Callable[[Findings], "IndexCatalog"]

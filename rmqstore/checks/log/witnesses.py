@@ -6,16 +6,19 @@ kept are intervals of queue offsets, and of the index only its offsets outside o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
 from rmqstore.formats.consumequeue import QueueName, is_message_unit
-from rmqstore.formats.message import MIN_SIZE
+from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE
+from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.ranges import Ranges
 from rmqstore.scan.kernels import I64, Bool, consecutive, within
 from rmqstore.scan.tiling import Kind
@@ -27,12 +30,47 @@ END = 1 << 62
 """After every offset of a log."""
 
 
+_FAR = 1 << 40  # bytes after the end of a log; none extends so far
+
+
 def outside_records(results: Sequence[LogResult]) -> Ranges:
-    """Return the offsets of the logs that no good record has: damage, holes, BLANKs, and all after the end."""
+    """Return the offsets of the logs that no good record has: damage, holes, BLANKs, and all after the end.
+
+    Before the first file, they begin with an empty file. Old records that a truncation left after the end were lost
+    before, and are not outside.
+    """
     spans = [(run.start, run.stop) for r in results for run in r.tiling if run.kind is not Kind.RECORDS]
     spans += [(a.tiling.stop, b.tiling.start) for a, b in pairwise(results)]
-    spans.append((results[-1].wrote if results else 0, END))
-    return Ranges.of(spans)
+    spans += [(begin_of(results), r.min_offset) for r in results[:1] if r.queue.files]
+    if not results:
+        return Ranges(((0, END),))
+    last = results[-1]
+    spans.append((last.wrote, END))
+    old = [(run.start, run.stop) for run in last.tiling if run.kind is Kind.RECORDS and run.start >= last.wrote]
+    return Ranges.of(spans) - Ranges.of(old)
+
+
+def begin_of(results: Sequence[LogResult]) -> int:
+    """Return where the logs began according to their oldest file, even if that is empty and others after it are gone.
+
+    A clean-up deletes from the front, whole files, and leaves none empty.
+    Source: MappedFileQueue#deleteExpiredFileByTime, DefaultMappedFile#destroy (4.9.7 to 5.5.1)
+    """
+    queue = next((r.queue for r in results if r.queue.files), None)
+    if queue is None:
+        return 0
+    starts = (file_name_to_offset(odd.path.name) for odd in queue.odd if odd.kind is OddKind.EMPTY)
+    empty = [at for at in starts if at is not None and at % queue.file_size == 0 and at < queue.begin]
+    return min([*empty, *(r.min_offset for r in results if r.queue.files)])
+
+
+class TailUnits(NamedTuple):
+    """Units of one queue that list messages after the end of the log: queue offsets, log offsets and sizes."""
+
+    name: QueueName
+    number: I64
+    offset: I64
+    size: I64
 
 
 @dataclass(slots=True)
@@ -44,6 +82,10 @@ class Witnesses:
     `replaced`: queue offsets whose unit points into a file of another log, by queue: its records have their places.
     `shared`: light queues, whose units point to messages of other queues. `offsets`: log offsets outside of good
     records that index entries and entries of DLedger's index have, sorted; `named`: those that a unit has, too.
+    `begin`: where the log began. `tail`: the end of its last good record, in a file of `file_size`; `stale`: old
+    records of a truncated log are after it, and the units there are as old. `units`: how many units list messages, and
+    `bytes_in`: the bytes of these, by the start of their part of `outside`; `after`: those after the end; `entries`:
+    the offsets of messages there that DLedger's index lists.
     """
 
     outside: Ranges = field(default_factory=Ranges)
@@ -52,28 +94,41 @@ class Witnesses:
     replaced: dict[QueueName, list[tuple[int, int]]] = field(default_factory=dict)
     offsets: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     named: Bool = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
+    begin: int = 0
+    tail: int = END
+    file_size: int = END
+    stale: bool = False
+    bytes_in: Counter[int] = field(default_factory=Counter)
+    units: int = 0
+    entries: Sequence[int] = ()
+    after: list[TailUnits] = field(default_factory=list)
+    _starts: I64 | None = None
 
     def add_units(self, name: QueueName, part: QueuePart, number: int, offset: I64, size: I64) -> None:
         """Add consecutive units of a queue, the first with queue offset `number`, that point into this log.
 
         Those count that the good messages of the queue leave room for, and whose offsets rise: a broker wrote them.
         """
-        real = is_message_unit(offset, size) & (size >= MIN_SIZE) & within(self.outside, offset)
+        real = is_message_unit(offset, size) & (size >= MIN_SIZE) & (size <= MAX_RECORD) & within(self.outside, offset)
+        left = self.file_size - offset % self.file_size
+        after = (offset - self.tail < (0 if self.stale else _FAR)) & (size + BLANK_SIZE <= left)
+        real &= (offset < self.tail) | after
         rows = np.flatnonzero(real)
         if not len(rows):
             return
+        rows = rows[_fits(part, rows + number, offset[rows])]
         numbers, at = rows + number, offset[rows]
-        fits = _fits(part, numbers, at)
-        numbers, at = numbers[fits], at[fits]
         rises = np.ones(len(at), dtype=np.bool_)
         rises[:-1] &= at[:-1] < at[1:]  # one that is too high must not exclude those after it
-        numbers, at = numbers[rises], at[rises]
+        rows, numbers, at = rows[rises], numbers[rises], at[rises]
         highest = np.maximum.accumulate(np.concatenate(([-1], at)))[:-1] if len(at) else at
         keep = at > highest
-        numbers, at = numbers[keep], at[keep]
+        rows, numbers, at = rows[keep], numbers[keep], at[keep]
         if not len(numbers):
             return
         self.name_offsets(at)
+        if not is_lmq(name[0]):
+            self._add_sizes(name, numbers, at, size[rows])
         rows_of = self.listed.setdefault(name, [])
         end = max([part.next if part.messages else -1, *(stop for _, stop in rows_of)])
         for a, b in consecutive(numbers):
@@ -85,11 +140,15 @@ class Witnesses:
             rows_of.append((start, stop))
             end = max(end, stop)
 
-    def add_batch(self, name: QueueName, base: int, count: int, at: int) -> None:
+    def add_batch(self, name: QueueName, base: int, count: int, at: int, size: int) -> None:
         """Add a unit of a batch queue that points to no batch: `count` messages from queue offset `base` on."""
-        if at in self.outside:
+        if at < self.begin:
+            self.before.setdefault(name, []).append((base, base + count))
+        elif at in self.outside:
             self.listed.setdefault(name, []).append((base, base + count))
-            self.name_offsets(np.array([at], dtype=np.int64))
+            where = np.array([at], dtype=np.int64)
+            self.name_offsets(where)
+            self._add_sizes(name, np.array([base], dtype=np.int64), where, np.array([size], dtype=np.int64))
 
     def add_expired(self, name: QueueName, rows: I64) -> None:
         """Add the queue offsets of units that point before the log, in order."""
@@ -104,10 +163,73 @@ class Witnesses:
             there[there] = self.offsets[where[there]] == at[there]
             self.named[where[there]] = True
 
+    def _add_sizes(self, name: QueueName, numbers: I64, at: I64, size: I64) -> None:
+        """Note how many bytes the messages of units take in each part of `outside`, and which are after the end."""
+        if self._starts is None:
+            self._starts = np.array([start for start, _ in self.outside.parts], dtype=np.int64)
+        self.units += len(at)
+        parts, where = np.unique(np.searchsorted(self._starts, at, side="right") - 1, return_inverse=True)
+        for part, total in zip(parts.tolist(), np.bincount(where, weights=size).tolist(), strict=True):
+            self.bytes_in[self.outside.parts[part][0]] += int(total)
+        if len(after := np.flatnonzero(at >= self.tail)):
+            self.after.append(TailUnits(name, numbers[after], at[after], size[after]))
+
     @property
-    def unnamed(self) -> int:
-        """The number of messages that only index entries or entries of DLedger's index show."""
-        return int((~self.named).sum())
+    def after_end(self) -> dict[QueueName, int]:
+        """The queues whose units list messages after the end of the log, with the highest offset of such a message."""
+        out: dict[QueueName, int] = {}
+        for units in self.after:
+            out[units.name] = max(out.get(units.name, -1), int(units.offset[-1]))
+        return out
+
+    @property
+    def reach(self) -> int:
+        """The end of the last message after the end of the log that a unit lists; the end of the log without one."""
+        return max((int(units.offset[-1] + units.size[-1]) for units in self.after), default=self.tail)
+
+    @property
+    def last_after(self) -> int:
+        """The offset of the last message after the end of the log that a unit or a DLedger entry lists; -1: none."""
+        return max([-1, *self.after_end.values(), *self.entries])
+
+    @property
+    def bytes_after(self) -> int:
+        """The bytes of the messages after the end of the log that units list."""
+        return sum(int(units.size.sum()) for units in self.after)
+
+    def of_another_life(self) -> dict[QueueName, Ranges]:
+        """Return the places of units after the end of the log whose messages overlap others.
+
+        They are of two histories of the log: those that continue it count.
+        """
+        if not self.after:
+            return {}
+        offset = np.concatenate([units.offset for units in self.after])
+        order = np.argsort(offset, kind="stable")
+        ends = offset + np.concatenate([units.size for units in self.after])
+        if not (offset[order][1:] < ends[order][:-1]).any():
+            return {}
+        kept, end = np.zeros(len(offset), dtype=np.bool_), self.tail
+        for i in order.tolist():
+            if offset[i] >= end:
+                kept[i], end = True, int(ends[i])
+        out: dict[QueueName, Ranges] = {}
+        at = 0
+        for units in self.after:
+            lost = units.number[~kept[at : at + len(units.number)]]
+            if len(lost):
+                out[units.name] = out.get(units.name, Ranges()) | Ranges.points(lost.tolist())
+            at += len(units.number)
+        return out
+
+    @property
+    def unnamed(self) -> I64:
+        """The log offsets of messages that only index entries or entries of DLedger's index show."""
+        return self.offsets[~self.named]
+
+    def unnamed_from(self, offset: int) -> int:
+        """Return how many messages from a log offset on only these entries show."""
+        return int((self.unnamed >= offset).sum())
 
 
 def _fits(part: QueuePart, numbers: I64, at: I64) -> Bool:

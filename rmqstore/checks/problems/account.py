@@ -47,6 +47,20 @@ class QueueAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class LostByPlan:
+    """What a plan loses: messages by queue, and those of unknown queues. `room`: as in `Account`."""
+
+    queues: Mapping[QueueName, int] = field(default_factory=dict)
+    unplaced: int = 0
+    room: str = ""
+
+    @property
+    def messages(self) -> int:
+        """The number of all lost messages."""
+        return sum(self.queues.values()) + self.unplaced
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """The messages of a store. Light queues have an account only for what is not delivered.
 
@@ -54,8 +68,8 @@ class Account:
     `lost_at_next_start`: a number, because a start of a large log does not name the queue of each message.
     `undelivered`: pairs of message and queue. `gone_before_begin`: messages before the begin of the log that queues or
     the index still list. `unread_gone`: how many of them each group had not read. `begin`: why the log begins where it
-    does: new (at 0), expired, or gone (younger than the configured time). `at_least`: there was room for lost messages
-    that no witness lists.
+    does: new (at 0), expired, or gone (younger than the configured time). `room`: why more messages may be lost than
+    any witness lists; "" if they cannot.
     """
 
     queues: Mapping[QueueName, QueueAccount] = field(default_factory=dict)
@@ -66,7 +80,12 @@ class Account:
     unread_gone: Mapping[str, int] = field(default_factory=dict)
     begin: str = NEW
     begin_at: int = 0
-    at_least: bool = False
+    room: str = ""
+
+    @property
+    def at_least(self) -> bool:
+        """Whether more messages may be lost than any witness lists."""
+        return bool(self.room)
 
     @property
     def lost_by_queue(self) -> dict[QueueName, int]:
@@ -108,7 +127,7 @@ class Account:
         count = many(self.lost_already, "message")
         if self.at_least:
             count = Text("at least {messages}", messages=count)
-        if not lost:
+        if not lost or self.unplaced:
             return count
         (topic, queue_id), *others = lost
         if others:

@@ -69,11 +69,11 @@ def _queue(files: ConsumeQueueFiles, rows: list[BatchRow], logs: Logs, findings:
         name = files.topic, files.queue_id
         if offset < logs.min_offset:
             high = max(high, base + count)
-            logs.witnesses.before.setdefault(name, []).append((base, base + count))
+            logs.witnesses.add_batch(name, base, count, offset, size)
             continue
         row = by_offset.get(offset)
         if row is None:
-            logs.witnesses.add_batch(name, base, count, offset)
+            logs.witnesses.add_batch(name, base, count, offset, size)
             if logs.damaged(offset) or (logs.hidden(offset, size) and base not in bases):
                 logs.lose(offset, files.topic)
             else:

@@ -177,9 +177,10 @@ class QueueCheck:
 
     def _witness(self, chunk: QueueChunk, expired: Bool) -> None:
         """Note what these units list before the log, and outside of its records."""
-        name = self.files.topic, self.files.queue_id
-        self.logs.witnesses.add_expired(name, chunk.start + np.flatnonzero(expired))
-        self.logs.witnesses.add_units(name, self.part, chunk.start, np.where(expired, -1, chunk.offset), chunk.size)
+        name, witnesses = (self.files.topic, self.files.queue_id), self.logs.witnesses
+        gone = expired & (chunk.offset < witnesses.begin)
+        witnesses.add_expired(name, chunk.start + np.flatnonzero(gone))
+        witnesses.add_units(name, self.part, chunk.start, np.where(gone, -1, chunk.offset), chunk.size)
 
     def _check_tail(self, chunk: QueueChunk, rows: I64) -> None:
         """Check units after the end. A broker reads those that follow it directly; others are ghosts."""

@@ -55,6 +55,8 @@ def _check_batches(
             range(number, number + len(units)), offsets.tolist(), sizes.tolist(), strict=True
         ):
             if offset < logs.min_offset:
+                if offset >= logs.witnesses.begin:
+                    logs.witnesses.add_batch(name, base, 1, offset, size)
                 continue
             row = by_base.get(base)
             if row is not None and (row.offset, row.size) == (offset, size):
@@ -62,10 +64,10 @@ def _check_batches(
                 low = base if low < 0 else low
             elif row is None and (logs.damaged(offset) or logs.hidden(offset, size)):
                 logs.lose(offset, name[0])
-                logs.witnesses.add_batch(name, base, 1, offset)
+                logs.witnesses.add_batch(name, base, 1, offset, size)
             else:
                 facts: dict[str, Fact] = {"commitlog_offset": offset, "base_offset": base}
-                logs.witnesses.add_batch(name, base, 1, offset)
+                logs.witnesses.add_batch(name, base, 1, offset, size)
                 facts["reason"] = Text("no batch of this queue starts there")
                 findings.add(Finding(codes.BCQ_DANGLING_UNIT, label, "", base * UNIT_SIZE, UNIT_SIZE, facts))
     missing = [row for row in batches if row.base not in met and not rows.unreadable_in(row.base, row.base + 1)]

@@ -364,6 +364,10 @@ def _json(change: Change, digest: str, journal: Path | None, after: Report | Non
         "wrote": _wrote(change, after),
         "broker": report.broker,
         "loss": loss,
+        "accounts": {
+            "before": None if change.report.account is None else change.report.account.to_json(),
+            "after": None if change.outcome is None else change.outcome.account,
+        },
         "cures": list(plan.cures),
         "notes": list(plan.notes),
         "brakes": list(plan.decisions),

@@ -80,6 +80,8 @@ def kind_of(status: os.stat_result) -> str:
     return Text("link") if stat.S_ISLNK(status.st_mode) else Text("special file")
 
 
+WRONG_PLACES = "wrong_places"
+"""Name of the fact of a plan with the places that headers of records have which it corrects."""
 DAMAGED = "damaged"
 """Name of the fact of a plan that lists messages that stay in the log with damaged properties."""
 
@@ -90,12 +92,11 @@ class PlanBuilder:
 
     `ends`: the maximum offsets that queues (`TOPIC/ID`) will have if the plan changes them. `gaps`: the ranges of queue
     offsets without a message in rebuilt queues. `strays` counts the ranges of queue offsets in their records that are
-    impossible, and get no unit, per problem code. `unread` are queues with messages in the log that count as lost,
-    because another one has their queue offset, or because it is impossible. `lost_by_sisters` counts messages per queue
-    that may be among the lost ones of another queue of the topic, which are counted already. `unproved` counts the
-    findings per problem code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in
-    the plan, that steps move away and create. `linked` counts files to be deleted that have another name. `root` is the
-    store's absolute path, with its links.
+    impossible, and get no unit, per problem code. `unread` are queues with messages in the log that consumers do not
+    get, because another one has their queue offset, or because it is impossible. `unproved` counts the findings per
+    problem code that stay because nothing proves the right bytes. `gone` and `made` are the paths, as in the plan, that
+    steps move away and create. `linked` counts files to be deleted that have another name. `root` is the store's
+    absolute path, with its links.
     """
 
     store: Store
@@ -112,7 +113,6 @@ class PlanBuilder:
     gaps: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     strays: Counter[str] = field(default_factory=Counter)
     unread: set[str] = field(default_factory=set)
-    lost_by_sisters: Counter[str] = field(default_factory=Counter)
     unproved: Counter[str] = field(default_factory=Counter)
     gone: set[str] = field(default_factory=set)
     made: set[str] = field(default_factory=set)

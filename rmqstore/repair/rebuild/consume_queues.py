@@ -84,14 +84,13 @@ class Odds(NamedTuple):
     """The ranges of queue offsets without a message in a queue, and those that no message can have.
 
     `unread` is the number of messages in the log that get no unit: their queue offset is impossible, or another
-    message has it. Up to `before_gaps` of them may be the first message of a gap that follows them.
+    message has it.
     """
 
     label: str
     gaps: list[tuple[int, int]]
     strays: list[tuple[int, int]]
     unread: int
-    before_gaps: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,12 +180,9 @@ class MessageUnits:
             self.draft.strays[code] += len(image.strays)
         unread = image.units.total - sum(b - a for a, b in image.ranges)
         part = self.facts.parts.get((image.files.topic, image.files.queue_id))
-        before_gaps = 0
         if part is not None:
             unread += sum(one.expected is None and one.at not in self.facts.corrected for one in part.outliers)
-            last_before = {gap.before for gap in part.gaps}
-            before_gaps = sum(at in last_before for at, _ in part.repeats)
-        return Odds(label, image.gaps, image.strays, unread, before_gaps)
+        return Odds(label, image.gaps, image.strays, unread)
 
     def tell(self, odds: Odds) -> None:
         """Add notes and decisions for queue offsets without a message, and for impossible ones.
@@ -194,8 +190,6 @@ class MessageUnits:
         A queue offset without a message was one of a lost message, or of one whose header is damaged.
         """
         draft, label, allow_gaps = self.draft, odds.label, self.choices.allow_gaps
-        if odds.gaps:
-            draft.more["at_least"] = True
         if odds.gaps and allow_gaps:
             draft.notes.append(gaps_text(label, odds.gaps))
         elif odds.gaps:
@@ -211,9 +205,6 @@ class MessageUnits:
             )
         if odds.unread and label not in draft.unread:
             draft.unread.add(label)
-            twice = min(odds.unread, draft.lost_by_sisters[label] + odds.before_gaps)
-            if odds.unread > twice:
-                draft.lose({label: odds.unread - twice})
             draft.notes.append(
                 Text(
                     "{label}: {messages} in the log without a queue offset of its own: consumers do not get it",
@@ -221,16 +212,6 @@ class MessageUnits:
                     messages=many(odds.unread, "message"),
                 )
             )
-            if twice:
-                draft.more["at_least"] = True
-                draft.notes.append(
-                    Text(
-                        "{label}: {messages} may belong to another queue of the topic, or to a gap of this one, whose "
-                        "loss is counted already: the loss is a lower bound",
-                        label=label,
-                        messages=many(twice, "message"),
-                    )
-                )
 
 
 class LogUnits(MessageUnits):

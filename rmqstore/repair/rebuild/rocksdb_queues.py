@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.verify import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import (
@@ -44,7 +45,6 @@ from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, QueueImage
 from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic
 from rmqstore.repair.rebuild.rocksdb import StagedDatabase, swap_in, writing
 from rmqstore.repair.repaired_log import RepairedLog, can_exist, end_of
-from rmqstore.repair.salvage.evidence import ConsumerProgress
 from rmqstore.texts import Text
 
 _OF_UNIT = [one.name for one in consumequeue.UNIT]

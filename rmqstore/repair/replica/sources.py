@@ -28,8 +28,6 @@ from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import UNIT, split_queue_label
 from rmqstore.repair.repaired_log import Span, joined, meets, overlapping, records_between, within, without
 from rmqstore.repair.replica.replica import ReplicaLog, ReplicaWitnesses, closes_file, filler_spans, has_unit
-from rmqstore.repair.salvage.evidence import Evidence
-from rmqstore.repair.salvage.loss import last_named
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
 
@@ -252,7 +250,7 @@ def _tail(
     end = max(ends, default=log.wrote)
     stop = end if known or heal_options.extend else min(end, max(dirty))
     if stop > log.wrote:
-        named = last_named(Evidence(store, verified), log) + 1 if known else 0
+        named = verified.logs.witnesses.last_after + 1 if known else 0
         yield Place(log, log.wrote, stop, TAIL, open_end=True, lost_until=named)
 
 

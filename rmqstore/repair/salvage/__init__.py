@@ -15,7 +15,8 @@ modules in this order:
    one of their fields.
 4. `salvage.py` runs all of it, turns the answers into the steps of a plan, and plans the end of a log. `fillers.py`
    builds the records that replace lost ones, so that all later messages keep their queue offsets.
-5. `loss.py` counts what is lost.
+
+What is lost is counted by the account of the planned store (`checks/account.py`).
 
 Two rules apply everywhere. The solver never takes a candidate that a witness contradicts, nor one of several that fit.
 And a new witness is a row of the table (`Evidence.rows`), a new kind of candidate a function in `candidates.py`, but

@@ -18,13 +18,13 @@ from itertools import pairwise
 
 import numpy as np
 
-from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.witnesses import outside_records
+from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.queues.consumequeue import complement
 from rmqstore.checks.verify import Verified
-from rmqstore.files.config import delay_offsets, loaded_config, queue_numbers
+from rmqstore.files.config import queue_numbers
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.rocksdb.queues import RocksDBQueues
@@ -64,6 +64,11 @@ class QueueSlot:
     @property
     def key(self) -> tuple[str, int, int]:
         return self.topic, self.queue_id, self.queue_offset
+
+    @property
+    def places(self) -> list[tuple[str, int, int]]:
+        """The queue offsets from which consumers get the message: that of its queue, and those of light queues."""
+        return [self.key, *((queue, 0, at) for queue, at in self.fan_out)]
 
     def fits_tags(self, tags: str | None) -> bool:
         """Return whether TAGS give the unit's tags code, as far as that code is a hash of TAGS."""
@@ -109,38 +114,6 @@ class MissedOffsets:
 def key_of(message: Message) -> tuple[str, int, int]:
     """Return topic, queue id and queue offset in a record's header, comparable with `QueueSlot.key`."""
     return message.topic_text, message.queue_id, message.queue_offset
-
-
-_OWN_GROUPS = frozenset({"CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_REVIVE_GROUP"})
-
-
-class ConsumerProgress:
-    """Consumer offsets and delay offsets of a store; `unreadable` is the reason if they cannot be read."""
-
-    def __init__(self, store: Store) -> None:
-        self._offsets = ConsumerOffsets.read(store)
-        self.unreadable = self._offsets.unreadable
-        self._delays = loaded_config(store.files, store.root, "delayOffset.json", delay_offsets) or {}
-
-    def names(self) -> Iterator[QueueName]:
-        """Yield topic and queue id of every queue from which a group or a delay level has consumed."""
-        yield from ((row.topic, row.queue_id) for row in self._offsets.rows())
-        yield from ((SCHEDULE_TOPIC, queue_id) for queue_id in self._delays)
-
-    def groups(self, slot: QueueSlot) -> tuple[str, ...]:
-        """Return the groups that have not consumed a slot yet, in its queue or in a light message queue."""
-        groups = {
-            one.group
-            for topic, queue_id, offset in (slot.key, *((queue, 0, at) for queue, at in slot.fan_out))
-            for one in self._offsets.of(topic, queue_id)
-            if one.offset < offset + max(1, slot.count)
-        }
-        return tuple(sorted(groups - _OWN_GROUPS))
-
-    def furthest(self, topic: str, queue_id: int) -> int:
-        """Return the largest consumer offset of any group or delay level, as a queue offset; 0 if no group is known."""
-        delayed = self._delays.get(queue_id, 0) if topic == SCHEDULE_TOPIC else 0
-        return max((one.offset for one in self._offsets.of(topic, queue_id)), default=0) or delayed
 
 
 _FAR_ABOVE = 64  # times the number of queues of a topic: no queue has such an id
@@ -444,19 +417,6 @@ class Evidence:
             and name not in self.logs.pointing.homes
             and part.last_at < last
         )
-
-    @cached_property
-    def hidden_queues(self) -> bool:
-        """Whether queues may be missing of which the log has no message any more.
-
-        All consume queues are missing, or all of a topic that has more of them than the log shows.
-        """
-        found = {topic for topic, _ in self.store.names_in_files()}
-        if not found:
-            return True
-        numbers = self._queue_numbers
-        known = Counter(topic for topic, _ in self.logs.queues if topic not in found and not properties.is_lmq(topic))
-        return any(numbers is None or count < numbers.get(topic, 0) for topic, count in known.items())
 
     def indexed(self, start: int, stop: int) -> set[int]:
         """Return the offsets within a span of the log that index entries contain, without those of garbage."""

@@ -15,14 +15,13 @@ if from the original records (`FramedRecords.view`), so that they do not fit the
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
-from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.commitlog import LogResult, framed_records
 from rmqstore.checks.log.queue_parts import QueueGap, QueuePart, Shifted
 from rmqstore.checks.log.record_findings import PREPARED, ROLLED_BACK
 from rmqstore.checks.problems import codes
@@ -43,8 +42,7 @@ from rmqstore.repair.salvage.candidates import (
     sound_ports,
     with_tags,
 )
-from rmqstore.repair.salvage.evidence import Between, Evidence, QueueSlot, fits_queue, key_of
-from rmqstore.repair.salvage.places import framed_records
+from rmqstore.repair.salvage.evidence import Evidence, QueueSlot, fits_queue, key_of
 from rmqstore.repair.salvage.whole_bodies import UNPROVED, mend_text
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text, joined, many
@@ -422,20 +420,6 @@ class FramedRecords:
         gaps = (other for name, part in logs.queues.items() if name not in queues for other in part.gaps)
         overlapping = (other for other in gaps if other.before < gap.at and gap.before < other.at)
         return all(logs.loses_between(other.before, other.at) for other in overlapping)
-
-    def lost_by_sisters(self, lost: Iterable[Between]) -> Counter[str]:
-        """Count, by `TOPIC/ID`, the records of which each may be one of the lost messages of a sister queue.
-
-        Their own queue has no room for them, and no unit at their queue offset, which the sister queue lacks there.
-        """
-        found: set[tuple[str, int, int]] = set()
-        for start, stop, slot in lost:
-            for queue_id, (first, last) in self._crowded.get((slot.topic, slot.queue_offset), {}).items():
-                key = slot.topic, queue_id, slot.queue_offset
-                if start < last and first < stop and key not in found and self.evidence.unit(*key) is None:
-                    found.add(key)
-                    break
-        return Counter(f"{topic}/{queue_id}" for topic, queue_id, _ in found)
 
     @cached_property
     def _crowded(self) -> dict[tuple[str, int], dict[int, tuple[int, int]]]:

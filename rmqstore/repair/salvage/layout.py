@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import accumulate
 
-from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.log.commitlog import LogResult, framed_records
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats import dledger
@@ -23,7 +23,7 @@ from rmqstore.repair.repaired_log import last_before
 from rmqstore.repair.salvage.candidates import Kept, is_another_one
 from rmqstore.repair.salvage.evidence import Between, Expected, QueueSlot
 from rmqstore.repair.salvage.fillers import LARGEST_UNSEEN, SMALLEST, smallest_visible
-from rmqstore.repair.salvage.places import Damage, framed_records, header_at, unit_of
+from rmqstore.repair.salvage.places import Damage, header_at, unit_of
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text, many
 

@@ -137,17 +137,6 @@ def _damage(log: LogResult, runs: tuple[Run, ...]) -> Damage:
     return Damage(log, start, stop, runs, stop % log.queue.file_size == 0, file, short)
 
 
-def framed_records(log: LogResult, start: int, stop: int) -> Iterator[tuple[int, Message]]:
-    """Yield (global offset, in DLedger of the entry; message) of consecutive records within a span."""
-    at = start
-    while at < stop:
-        message = message_at(log.queue, at + log.body_offset, stop - at - log.body_offset)
-        if message is None:
-            return
-        yield at, message
-        at += log.body_offset + message.size
-
-
 # --- the good records around damage -----------------------------------------------------------------------------------
 
 

@@ -12,25 +12,25 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 
-from rmqstore.checks.log.commitlog import LogResult
+from rmqstore.checks.account import place_of
+from rmqstore.checks.log.commitlog import LogResult, framed_records, is_framed
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.documents.content import ContentReader, Json, Literal, Parts, Zeros, chunks
 from rmqstore.documents.steps import Create, Span
-from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, file_name_to_offset
+from rmqstore.files.mapped_file_queue import MappedFile, file_name_to_offset
 from rmqstore.formats import dledger, properties
 from rmqstore.formats import message as records
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import OP_TOPICS, Fault, Message, parse_message
-from rmqstore.repair.plan.plan_builder import PlanBuilder, first_few, first_notes
+from rmqstore.repair.plan.plan_builder import WRONG_PLACES, PlanBuilder, first_few, first_notes
 from rmqstore.repair.plan.recover_options import MOST_KEPT, RecoverOptions
 from rmqstore.repair.salvage.candidates import Restored
 from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, QueueSlot, key_of
 from rmqstore.repair.salvage.fillers import build_unseen, build_visible
 from rmqstore.repair.salvage.framed import Fix, FramedRecords
 from rmqstore.repair.salvage.layout import Cell, EntryNumbers, SpanLayout, limit_entries, number_entries, place
-from rmqstore.repair.salvage.loss import Ledger, after_end, count_missing, count_unnamed, missing_between
 from rmqstore.repair.salvage.places import Around, Damage, Neighbours, entries_begin, find_damage, missing_front
 from rmqstore.repair.salvage.solve import Solver, reach, take_in_blanks, take_in_neighbours
 from rmqstore.scan.tiling import Kind
@@ -81,7 +81,7 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
 
 
 def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[QueueName]:
-    """Count the messages lost after the end of the log; return the queues that lose one."""
+    """Count the bytes lost after the end of the log; return the queues that had messages there."""
     counts = evidence.verified.report.findings.counts
     between = _lose_between(draft, evidence)
     end = reach(evidence, log)
@@ -89,15 +89,19 @@ def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozens
     dirty = log.stale_from is not None or tail
     if not dirty and not any(n and PROBLEMS[code].points_after_log for code, n in counts.items()):
         return between
-    ledger = after_end(evidence, log)
-    damaged = (run.stop - max(run.start, end) for run in tail if run.count and run.cause is not Fault.PHYSICAL_OFFSET)
-    ledger.bytes = max(ledger.bytes, sum(damaged))
-    ledger.book(draft)
-    return between | frozenset(ledger.queues)
+    if log.stale_from is not None:
+        return between
+    witnesses, pointing = evidence.logs.witnesses, evidence.logs.pointing
+    damaged = [run for run in tail if is_framed(run)]
+    draft.lost_bytes += max(witnesses.bytes_after, sum(run.stop - max(run.start, end) for run in damaged))
+    names = {pointing.queue_in(name) for name in witnesses.after_end}
+    headers = (message for run in damaged for _, message in framed_records(log, run.start, run.stop))
+    names.update((one.topic_text, one.queue_id) for one in headers if one.is_dispatched)
+    return between | frozenset(name for name in names if name is not None)
 
 
 def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[QueueName]:
-    """Count the messages of DLedger's first files if they are missing, and no step creates them.
+    """Count the bytes of DLedger's first files if they are missing, and no step creates them.
 
     Return the queues that lose one; none if fillers could replace the files, because the units are then the only trace
     of the messages, and must stay.
@@ -112,9 +116,16 @@ def _lose_between(draft: PlanBuilder, evidence: Evidence) -> frozenset[QueueName
     starts = [at for at in range(reach(evidence, legacy), end, size) if at not in made]
     if not starts:
         return frozenset()
-    ledger = missing_between(evidence, [(at, min(at + size, end)) for at in starts])
-    ledger.book(draft)
-    return frozenset() if entries_begin(evidence) is not None else frozenset(ledger.queues)
+    known = evidence.about([(at, min(at + size, end)) for at in starts])
+    draft.lost_bytes += sum(expected.size or 0 for expected in known.at.values())
+    draft.notes.append(
+        Text(
+            "no file of the log contains {first:,} to {last:,}: their content cannot be recovered",
+            first=starts[0],
+            last=min(starts[-1] + size, end),
+        )
+    )
+    return frozenset() if entries_begin(evidence) is not None else frozenset(slot.name for slot in known.slots)
 
 
 def drop_unused(draft: PlanBuilder, log: LogResult) -> None:
@@ -220,7 +231,7 @@ _LISTED = 20
 
 
 class Steps:
-    """Adds the steps of a salvage to a draft, and collects visible fillers, losses and notes.
+    """Adds the steps of a salvage to a draft, and collects visible fillers and notes.
 
     `restored` are messages that a CRC corrected; `damaged` messages that stay readable although some of their original
     bytes are unknown, as facts of a plan; `kept` those of them, and others, that no broker reads now; `covered` the
@@ -235,9 +246,9 @@ class Steps:
         self.evidence = evidence
         self.neighbours = neighbours
         self.levels = levels
-        self.loss = Ledger()
         self.notes: list[str] = []
         self.fillers: list[Filler] = []
+        self.wrong: list[dict[str, Json]] = []
         self.restored: list[Restored] = []
         self.damaged: list[dict[str, Json]] = []
         self.kept: list[dict[str, Json]] = []
@@ -249,7 +260,7 @@ class Steps:
     # --- damaged spans --------------------------------------------------------------------------------------------
 
     def cover(self, layout: SpanLayout, numbers: EntryNumbers) -> None:
-        """Add the step for a span, and count what is lost there."""
+        """Add the step for a span, and count the bytes that are lost there."""
         damage, body_offset = layout.damage, layout.body_offset
         around = self.neighbours.around(damage.stop)
         parts: list[Literal | Zeros] = []
@@ -286,7 +297,7 @@ class Steps:
         """Count the lost bytes, and have them saved in lost+found."""
         damage = layout.damage
         if damage.file is None:
-            self.loss.bytes += damage.length
+            self.draft.lost_bytes += damage.length
             return
         dirty = [run for run in damage.runs if run.kind is Kind.DIRTY]
         gone = [c for c in layout.cells if c.kept is None]
@@ -294,7 +305,7 @@ class Steps:
         on_disk = damage.length - damage.short
         saved = lossy and on_disk > 0 and any(run.kind in (Kind.DIRTY, Kind.RECORDS) for run in damage.runs)
         if lossy and on_disk:
-            self.loss.bytes += sum(c.length for c in gone if not c.blank)
+            self.draft.lost_bytes += sum(c.length for c in gone if not c.blank)
         if saved:
             self._save(damage.file, damage.start, on_disk, why)
         for cell in layout.cells:
@@ -380,9 +391,8 @@ class Steps:
         assert message is not None
         found = properties.parse_properties(message.properties)
         code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
-        groups = self.evidence.progress.groups(slot)
+        groups = self.evidence.progress.groups(slot.places, max(1, slot.count))
         self.fillers.append(Filler(at, len(record), *slot.key, groups, marked))
-        self.loss.add(slot)
         self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
 
     def _give_unit(self, expected: Expected, at: int, size: int) -> None:
@@ -404,11 +414,12 @@ class Steps:
             around = self.neighbours.around(at + len(fix.old))
             cell = Cell(at - log.body_offset, len(fix.old) + log.body_offset, Expected(fix.slot, at, len(fix.old)))
             new = self._filler(cell, log.body_offset, around)
-            self.loss.bytes += len(fix.old)
+            self.draft.lost_bytes += len(fix.old)
         assert new is not None
         if fix.slot is not None or fix.unproved:
             self._save(file, at, len(fix.old), fix.why)
         self._write_changes(file, at, fix.old, new, fix.why)
+        self._tell_wrong(fix.old, new)
         self.covered.append((at - log.body_offset, at + len(fix.old)))
         self.rebuild.update(fix.queues)
         if fix.unproved:
@@ -420,6 +431,15 @@ class Steps:
         if message is not None and message.is_dispatched and len(self.kept) < _MOST_KEPT:
             row: dict[str, Json] = {"topic": message.topic_text, "queue_id": message.queue_id}
             self.kept.append(row | {"queue_offset": message.queue_offset, "offset": at})
+
+    def _tell_wrong(self, old: bytes, new: bytes) -> None:
+        """Note the place in the header of a record if the new one has another: the store has no message there."""
+        (before, _), (after, _) = parse_message(old), parse_message(new)
+        if before is not None and after is not None and (place := place_of(before)) != place_of(after):
+            (topic, queue_id), start, stop = place
+            self.wrong.append(
+                {"topic": topic, "queue_id": queue_id, "queue_offset": start, "count": stop - start},
+            )
 
     def _list_damaged(self, record: bytes, at: int, why: str) -> None:
         """List a message that stays readable, although some of its original bytes are unknown."""
@@ -485,7 +505,6 @@ class Salvage:
         self.steps = Steps(draft, evidence, neighbours, self.levels)
         self.refusals: list[str] = []
         self.missing = False
-        self.left_missing: list[tuple[int, int]] = []
 
     def run(self) -> None:
         """Add everything to the draft."""
@@ -511,15 +530,12 @@ class Salvage:
                 steps.cover(layout, numbers)
         for fix in self._fixes():
             steps.fix(fix)
+        if steps.wrong:
+            self.draft.facts[WRONG_PLACES] = list(steps.wrong)
         self.refusals.extend(framed.refusals)
         self._blanks()
         self._gaps()
-        count_unnamed(steps.loss, evidence, layouts, evidence.open_ends(known), len(steps.unplaced))
-        if self.left_missing:
-            cells = [c.expected.slot for layout in layouts for c in layout.cells if c.expected is not None]
-            counted = {slot.key for slot in (*cells, *steps.unplaced)}
-            count_missing(steps.loss, evidence, self.left_missing, counted)
-        self._tell(known)
+        self._tell()
 
     def _fixes(self) -> list[Fix]:
         return [fix for at, fix in self.framed.fixes.items() if not self._is_link(fix.log.queue.find(at))]
@@ -534,8 +550,6 @@ class Salvage:
             for damage in find_damage(log, end=reach(self.evidence, log), front=front):
                 if damage.file is None and not self.options.accept_fillers:
                     self.missing = True
-                    if front is None or damage.start >= front[1]:  # `missing_between` counts those between two logs
-                        self.left_missing.append((damage.start, damage.stop))
                     self.refusals.append(
                         Text(
                             "{file} is missing: --accept-fillers replaces it with a file of fillers",
@@ -592,7 +606,6 @@ class Salvage:
         """Report queue offsets without a record: a rebuilt queue would be shifted."""
         steps, shift = self.steps, self.options.allow_shift
         for slot in steps.unplaced:
-            steps.loss.add(slot)
             steps.rebuild.add(slot.name)
         if steps.unplaced:
             some = first_few([str(slot) for slot in steps.unplaced])
@@ -605,26 +618,10 @@ class Salvage:
         steps.rebuild.update(self.framed.torn)
         (steps.notes if shift else self.refusals).extend(self.framed.gaps)
 
-    def _spare_strangers(self, known: Known) -> None:
-        """Count one lost message less for each record of an impossible queue that may be this message."""
-        loss, taken = self.steps.loss, set[tuple[str, int, int]]()
-        for at, slot in self.evidence.strangers.items():
-            message = self.logs.record(at, MAX_RECORD) if slot is None else None
-            if message is None:
-                continue
-            lost = (one for start, stop, one in known.between if start < at < stop and one.key not in taken)
-            same = (one for one in lost if (one.topic, one.queue_offset) == (message.topic_text, message.queue_offset))
-            one = next((one for one in same if loss.queues[one.name] > 0), None)
-            if one is not None:
-                taken.add(one.key)
-                loss.queues[one.name] -= 1
-                queue = f"{message.topic_text}/{message.queue_id}"
-                loss.bound(Text("the message at {at:,} in {queue} may be one of another queue", at=at, queue=queue))
-
     # --- what a plan says of it -----------------------------------------------------------------------------------
 
-    def _tell(self, known: Known) -> None:
-        """Add what is lost, and what the operator must know and decide."""
+    def _tell(self) -> None:
+        """Add what the operator must know and decide."""
         steps, draft = self.steps, self.draft
         visible = sorted(steps.fillers, key=lambda f: f.offset)
         if len(visible) > MOST_FILLERS and not self.options.accept_fillers:
@@ -635,8 +632,6 @@ class Salvage:
                 )
             )
         draft.notes.extend(first_notes([*self.refusals, *steps.notes]))
-        self._spare_strangers(known)
-        steps.loss.book(draft)
         if visible and self.evidence.progress.unreadable:
             draft.notes.append(
                 Text(
@@ -657,6 +652,5 @@ class Salvage:
         if steps.given_up:
             draft.more["good_messages_given_up"] = steps.given_up
         draft.unproved.update(code for _, code in self.framed.left)
-        draft.lost_by_sisters.update(self.framed.lost_by_sisters(known.between))
         seen = Counter(group for filler in visible for group in filler.groups)
         draft.more["groups_that_will_see_them"] = dict(sorted(seen.items()))

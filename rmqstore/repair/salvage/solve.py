@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats import message as records
@@ -48,7 +49,7 @@ from rmqstore.repair.salvage.candidates import (
     set_fields,
     unflip_body,
 )
-from rmqstore.repair.salvage.evidence import ConsumerProgress, Evidence, Expected, Known, QueueSlot, in_gap, key_of
+from rmqstore.repair.salvage.evidence import Evidence, Expected, Known, QueueSlot, in_gap, key_of
 from rmqstore.repair.salvage.fillers import SMALLEST
 from rmqstore.repair.salvage.framed import usable
 from rmqstore.repair.salvage.layout import Cell, SpanLayout, index_bounds, lay_out
@@ -136,7 +137,12 @@ def _with_neighbour(
         shared = side.stop == after
         if slot is None:
             return False, False, shared, 0
-        return True, properties.is_system_topic(slot.topic), shared, len(progress.groups(slot))
+        return (
+            True,
+            properties.is_system_topic(slot.topic),
+            shared,
+            len(progress.groups(slot.places, max(1, slot.count))),
+        )
 
     side = min(sides, key=cost)
     piece = Run(Kind.RECORDS, side.start, side.stop, 1)

@@ -30,7 +30,7 @@ from rmqstore.repair.journal.journal import apply
 from rmqstore.repair.plan.recover_options import RecoverOptions
 from rmqstore.repair.recover import plan_recovery
 from tests import damage
-from tests.planning import plan_of
+from tests.planning import loss_of, plan_of
 from tests.repair.salvaging import rows
 from tests.rocksdb_rows import need_rocksdict, opened_rows, without_extra
 from tests.stores import copy_store
@@ -149,7 +149,7 @@ def test_a_database_that_cannot_be_read_forbids_a_shorter_log(tmp_path: Path) ->
         plan_of(store)
     assert "move rocksdbstore/ out of the store" in refused.value.advice
     shutil.rmtree(store / "rocksdbstore")
-    assert plan_of(store).loss.messages
+    assert loss_of(store).messages
 
 
 def test_every_family_survives(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from rmqstore.checks.verify import VerifyOptions
 from rmqstore.documents.plan import Plan
 from rmqstore.files.store import open_store
 from rmqstore.repair.plan.recover_options import RecoverOptions
+from rmqstore.repair.planned import measure
 from rmqstore.repair.replica.heal import plan_with_replicas
 from rmqstore.repair.replica.replica import open_replica
 from rmqstore.repair.replica.sources import HealOptions
@@ -49,7 +50,9 @@ def plan_healing(
     opened, verified = look(store)
     found = [open_replica(path, {}) for path in replicas]
     options = RecoverOptions(role=role)
-    return plan_with_replicas(opened, verified, found, HealOptions(extend, fillers), options, VerifyOptions(jobs=1))
+    how = VerifyOptions(jobs=1)
+    plan = plan_with_replicas(opened, verified, found, HealOptions(extend, fillers), options, how)
+    return measure(opened, plan, verified, how)[0]
 
 
 def restored(plan: Plan) -> Any:

@@ -49,7 +49,7 @@ def per_queue(hit: list[Row]) -> dict[str, int]:
     return dict(Counter(f"{row.slot[0]}/{row.slot[1]}" for row in hit))
 
 
-def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
+def test_a_damaged_unit_hides_neither_its_message_nor_those_after_it(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     hit = end_lost(rows(store), "file")
     expected = per_queue(hit)
@@ -60,7 +60,7 @@ def test_a_damaged_unit_does_not_hide_those_after_it(tmp_path: Path) -> None:
     path = store / "consumequeue" / label / f"{unit // file_size * file_size:020d}"
     damage.flip(path, unit % file_size + 3, 4)  # its commitlog offset is 64 GiB too large
     loss = recover("4.9.7-clean", store)
-    assert loss["queues"] == {**expected, label: expected[label] - 1}
+    assert loss["queues"] == expected
 
 
 @pytest.mark.quick_rows
@@ -75,7 +75,8 @@ def test_every_message_after_the_new_end_is_counted_by_its_unit(name: str, kind:
     assert "at_least" not in loss
 
 
-def test_units_left_after_a_gap_or_out_of_order_are_ghosts_and_no_loss(store: Path) -> None:
+def test_units_after_a_gap_show_that_those_before_them_had_messages_too(store: Path) -> None:
+    """A broker numbers its units without a gap: zeros are a lost page, and a unit that goes back is damaged."""
     found = rows(store)
     end = found[-1].offset + found[-1].size
     path = store / "consumequeue" / "Order_11" / "0" / f"{0:020}"
@@ -89,7 +90,7 @@ def test_units_left_after_a_gap_or_out_of_order_are_ghosts_and_no_loss(store: Pa
     first, back = UNIT.build(commitlog_offset=end, size=300), UNIT.build(commitlog_offset=end - 5000, size=300)
     damage.overwrite(path, used * UNIT.size, first + back + UNIT.build(commitlog_offset=end + 300, size=300))
     loss = recover("5.4.0-clean", store)
-    assert loss["queues"] == {"Order_11/1": 1}
+    assert loss["queues"] == {"Order_11/0": 3, "Order_11/1": 3}
 
 
 @pytest.mark.parametrize("size", [-300, 90, 65_536, 1 << 30])
@@ -117,12 +118,7 @@ def test_units_of_two_lives_are_not_both_counted(store: Path) -> None:
     used = max(row.slot[2] for row in found if row.slot[:2] == queue) + 1
     old = (UNIT.build(commitlog_offset=row.offset + 11, size=100) for row in hit[2:4])  # messages that overlapped these
     damage.overwrite(path, used * UNIT.size, b"".join(old))
-    answer = run_json("recover", str(store), exit_code=1)
-    loss, notes = answer["loss"], answer["notes"]
-    assert isinstance(loss, dict)
-    assert isinstance(notes, list)
-    assert loss["queues"] == per_queue(hit)
-    assert any(str(note).endswith("and overlap others: 2 units after the end of the log") for note in notes)
+    assert recover("5.4.0-clean", store)["queues"] == per_queue(hit)
 
 
 def test_a_loss_is_counted_once(store: Path) -> None:
