@@ -260,6 +260,8 @@ class Journal:
         if home in (self.path, self.in_store):
             return
         base = home.parent.parent
+        if not is_within(base, [self.store]):
+            self._refuse_of_original(home)
         beside = any(base == one.parent or is_within(base, [one]) for one in self.named)
         if real_path(base) != base or not beside:
             raise Refused(
@@ -307,10 +309,34 @@ class Journal:
         try:
             self.refuse_untrusted()
             if self.state in (State.APPLYING, State.DONE, State.UNDOING):
-                PlanPaths.of(self.load_plan(), Beneath(), self.store, named=self.named, again=self.command("undo"))
+                self.paths_of(self.load_plan(), Beneath(), "undo")
         except RmqStoreError as error:
             return error
         return None
+
+    def paths_of(self, plan: Plan, disk: Beneath, verb: str) -> PlanPaths:
+        """Return the paths of its plan. Errors: as `PlanPaths.of`; Refused for those of another store."""
+        paths = PlanPaths.of(plan, disk, self.store, named=self.named, again=self.command(verb))
+        for directory in paths.needed:
+            self._refuse_of_original(directory)
+        return paths
+
+    def _refuse_of_original(self, directory: Path) -> None:
+        """Refuse a directory outside of the store if the store is a copy, and its original is still there.
+
+        The paths in the journal are those of the original. Errors: Refused.
+        """
+        original = real_path(Path(self.record.store))
+        if original != self.store and (original / JOURNAL_FOLDER / self.name).exists():
+            raise Refused(
+                Text(
+                    "{store} is a copy of {original}, to which {directory} belongs",
+                    store=self.store,
+                    original=original,
+                    directory=directory,
+                ),
+                Text("name the journal in {original}", original=original),
+            )
 
     def load_plan(self) -> Plan:
         """Read the plan of this journal, with its staged contents. Errors: CouldNotCheck if it is damaged."""

@@ -15,6 +15,7 @@ from rmqstore.documents.steps import Overwrite
 from rmqstore.errors import CouldNotCheck, HalfApplied, NotAStore, PlanStale, Refused, RmqStoreError
 from rmqstore.repair.journal import journal, pruning
 from rmqstore.repair.journal.disk import Disk
+from rmqstore.repair.plan.plan_builder import fingerprint_range
 from tests.command import run
 from tests.hostile.forged import DATA, HASH, NAME, forge, forge_write, frame, meta
 from tests.repair.journals import apply_full, half_apply, plan_of
@@ -365,6 +366,56 @@ def test_an_unstarted_journal_beside_a_store_does_not_delete_the_store_s_own(sto
         with pytest.raises(Refused, match="is not the pointer to"):
             action(forged)
     assert everything(store) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("way", ["data path", "link"])
+def test_the_journal_of_a_copied_store_does_not_change_what_belongs_to_the_original(
+    tmp_path: Path, way: str, verb: str
+) -> None:
+    """`cp -a STORE COPY` copies journals; their paths outside of the store are those of the original."""
+    original, disk2 = build(tmp_path / "store"), tmp_path / "disk2"
+    disk2.mkdir()
+    (original / "commitlog").rename(disk2 / "commitlog")
+    if way == "link":
+        (original / "commitlog").symlink_to(disk2 / "commitlog")
+        name, roots = "commitlog/00000000000000008192", []
+    else:
+        name, roots = f"{disk2 / 'commitlog'}/00000000000000008192", [disk2 / "commitlog"]
+    log = disk2 / "commitlog" / "00000000000000008192"
+    before = log.read_bytes()
+    step = Overwrite(name, 0, Zeros(64), fingerprint_range(log, 0, 64))
+    plan = plan_of(original, step, roots=tuple(map(str, roots)))
+    named = [disk2 / "commitlog"]
+    applied = journal.apply(plan, disk=CountingDisk(), roots=named).journal
+    assert applied is not None
+    if verb == "resume":
+        text = (applied / "state").read_text().replace('"done"', '"applying"')
+        (applied / "state").write_text(text.replace('"batches_done": 1', '"batches_done": 0'))
+    copy = Path(shutil.copytree(original, tmp_path / "copy", symlinks=True))
+    kept = everything(original, disk2)
+    with pytest.raises(Refused, match=r"is a copy of .*, to which .*disk2.* belongs"):
+        getattr(journal, verb)(copy / ".rmqstore" / applied.name, roots=named)
+    assert everything(original, disk2) == kept
+    shutil.move(original, tmp_path / "moved")  # now the copy is what belongs to these directories
+    journal.undo(copy / ".rmqstore" / applied.name, roots=named, disk=CountingDisk())
+    assert log.read_bytes() == before
+
+
+def test_pruning_a_copied_store_keeps_the_quarantine_of_the_original(store: Path, tmp_path: Path) -> None:
+    home = tmp_path / "disk2" / ".rmqstore" / NAME
+    step = {"do": "discard", "path": "abort", "expect": HASH, "length": len(DATA), "why": "x"}
+    forge(store, step, state="done", homes=["", str(home)], home_of={"0": 1})
+    (home / "quarantine").mkdir(parents=True)
+    (home / "quarantine" / "000000-abort").write_bytes(DATA)
+    for place in (tmp_path / "disk2" / ".rmqstore", home, home / "quarantine"):
+        place.chmod(0o700)
+    copy = Path(shutil.copytree(store, tmp_path / "copy", symlinks=True))
+    with pytest.raises(Refused, match="is a copy of"):
+        pruning.prune(copy / ".rmqstore" / NAME, roots=[tmp_path / "disk2"])
+    assert (home / "quarantine" / "000000-abort").exists()
+    pruning.prune(store / ".rmqstore" / NAME, roots=[tmp_path / "disk2"])
+    assert not home.exists()
 
 
 @pytest.mark.parametrize("staged", [False, True])

@@ -274,7 +274,7 @@ def resume(
             Text("run the repair again"),
         )
     plan = folder.load_plan()
-    paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("resume"))
+    paths = folder.paths_of(plan, folder.disk, "resume")
     try:
         with _locked_store(plan, paths, folder, stopped):
             work = _open_work(plan, paths, folder)
@@ -312,7 +312,7 @@ def undo(
     if plan.deletes:
         return _end_deletion(plan, folder, stopped)
     _refuse_undone_later(folder)
-    paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("undo"))
+    paths = folder.paths_of(plan, folder.disk, "undo")
     try:
         with _locked_store(plan, paths, folder, stopped):
             restored = _undo_batches(_open_work(plan, paths, folder))
@@ -353,7 +353,7 @@ def _end_deletion(plan: Plan, folder: JournalFolder, stopped: bool) -> Undone:
     """
     if folder.state is State.DONE:
         raise _gone_for_ever(folder, plan)
-    paths = PlanPaths.of(plan, folder.disk, folder.store, named=folder.named, again=folder.command("undo"))
+    paths = folder.paths_of(plan, folder.disk, "undo")
     try:
         with _locked_store(plan, paths, folder, stopped):
             there = [paths.status(paths.locate(step.path)) is not None for step in plan.steps]
