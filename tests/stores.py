@@ -105,7 +105,7 @@ class Sent:
 
 def archive(name: str) -> Path:
     """Return the path of a store's archive."""
-    for folder in ("stores", "classes"):
+    for folder in ("stores", "classes", "formats"):
         path = FIXTURES / folder / f"{name}.tar.gz"
         if path.exists():
             return path

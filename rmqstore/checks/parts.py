@@ -14,23 +14,26 @@ from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.ranges import Ranges
 
-CHECKED_BY = {"compaction": "rmqstore.checks.beside.compaction"}
-"""Entry at the top of a store -> module."""
+COMPACTION = "rmqstore.checks.beside.compaction"
+CHECKED_BY = {COMPACTION: ("compaction",), "rmqstore.checks.beside.access": ("config/users", "config/acls")}
+"""Module -> the directories of a store any of which makes it necessary."""
 
 
 def check_parts(store: Store, report: Report) -> None:
     """Check every such part of a store."""
-    for name in CHECKED_BY if store.part is None else ():
-        if (checker := _checker(store, name)) is not None:
+    for module in CHECKED_BY:
+        if (checker := _checker(store, module)) is not None:
             checker.check(store, report)
 
 
 def kept_by_compaction(store: Store) -> dict[QueueName, Ranges]:
     """Return the queue offsets of the messages that compaction keeps, also when the log has deleted them."""
-    checker = _checker(store, "compaction") if store.part is None else None
+    checker = _checker(store, COMPACTION)
     found: dict[QueueName, Ranges] = {} if checker is None else checker.kept(store)
     return found
 
 
-def _checker(store: Store, name: str) -> Any:
-    return importlib.import_module(CHECKED_BY[name]) if name in store.top else None
+def _checker(store: Store, module: str) -> Any:
+    """Return the module, if a whole store has one of its directories; otherwise None."""
+    has_part = store.part is None and any(store.files.is_directory(store.root / name) for name in CHECKED_BY[module])
+    return importlib.import_module(module) if has_part else None

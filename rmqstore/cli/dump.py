@@ -43,6 +43,7 @@ SHOWN_BY = {
     "positions": "rmqstore.cli.positions",
     "hex": "rmqstore.cli.hex_dump",
     "compaction-log": "rmqstore.cli.compaction_log",
+    "mqadmin": "rmqstore.cli.mqadmin_input",
 }
 """What shows the log in another way than as messages, or another log; nothing else in `dump` needs these modules."""
 MESSAGES = ("messages", "commitlog", "dledger")
@@ -59,9 +60,10 @@ UNITS = (
     *ROWS,
 )
 SMALL = ("checkpoint", "config")
+COMMANDS = "mqadmin"  # lines for a shell in every format
 _WHAT = Text(
     "What to print: messages (the default: the whole log), commitlog or dledger (one part of it), compaction-log (what "
-    "compaction keeps), {value} or config.",
+    "compaction keeps), {value}, mqadmin (users and permissions as commands, without passwords) or config.",
     value=joined(Placed("`{name}`", name=name) for name in (*UNITS, *SMALL[:-1])),
 )
 READ_BY = {
@@ -83,6 +85,7 @@ _FITTING = {  # filters that apply to each kind; "topic" means --topic and --que
     "index-rows": {"from", "since"},
     "pop-rows": {"from", "since", "topic"},
     "checkpoint": set(),
+    "mqadmin": set(),
     "config": set(),
 }
 _OF_PART = {  # what is printed of a part of a store
@@ -129,7 +132,9 @@ class DumpOptions:
         "rmqstore dump /data/rocketmq/store --from 40960 --limit 1 --format hex",
     ),
 )
-@click.option("--what", type=click.Choice([*MESSAGES, COMPACTED, *UNITS, *SMALL]), metavar="PART", help=kept(_WHAT))
+@click.option(
+    "--what", type=click.Choice([*MESSAGES, COMPACTED, *UNITS, *SMALL, COMMANDS]), metavar="PART", help=kept(_WHAT)
+)
 @text_filters
 @click.option(
     "--msg-id",
@@ -190,6 +195,8 @@ def dump(
         return _shown_by("positions")(out, opened, what, work.broker, work.jobs)
     if what in UNITS:
         return dump_units(out, opened, what, selection)
+    if what == COMMANDS:
+        return _shown_by(what)(out, opened)
     if what in SMALL:
         return dump_small(out, opened, what, asked.limit)
     if what == COMPACTED:
@@ -309,18 +316,19 @@ def dump_small(out: Output, store: Store, what: str, limit: int | None) -> int:
     from rmqstore.views.dump.small_files import checkpoint_rows, config_rows
 
     rows = checkpoint_rows(store) if what == "checkpoint" else config_rows(store)
-    bad = 0
+    bad, unread = 0, False
 
     def counted() -> Iterator[dict[str, Any]]:
-        nonlocal bad
+        nonlocal bad, unread
         for row in rows if limit is None else islice(rows, min(limit, sys.maxsize)):
+            unread |= row.get("condition") == "not-read"
             bad += row.get("condition", "sound") != "sound" or bool(row.get("faults"))
             yield row
 
     write_rows(out, counted(), exact=True)
     if bad:
         out.note(Text("warning: {files} could not be parsed", files=many(bad, "file")))
-    return 1 if bad else 0
+    return 4 if unread else 1 if bad else 0
 
 
 # --- messages --------------------------------------------------------------------------------------------------------

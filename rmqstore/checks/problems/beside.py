@@ -692,6 +692,21 @@ ROWS: Rows = (
             "read it."
         ),
     ),
+    warning(
+        code=codes.RDB_ACCESS_ROW,
+        title=Text("users or permissions that no broker can use"),
+        why_not=Text("nothing else in the store has users and permissions"),
+        to_do=Text(
+            "list what is left with `rmqstore dump STORE --what config`, and create the user or the policies again "
+            "with mqadmin (createUser, createAcl) on the running broker"
+        ),
+        about=Text(
+            "A row of config/users/ or config/acls/ has no valid JSON: requests of its user fail, and listUser or "
+            "listAcl for all users. Or it has the value of another key, or an unknown type, and the broker takes it "
+            "as it is. Or config/acls/ has policies of a user that config/users/ does not have: they apply again when "
+            "somebody creates a user of this name."
+        ),
+    ),
     repairable_warning(
         code=codes.RDB_POP_BEYOND,
         title=Text("rows in kvStore/ name messages that their queue does not have"),

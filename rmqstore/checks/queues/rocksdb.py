@@ -29,7 +29,7 @@ from rmqstore.files.config import TABLES, WITHOUT_POSITIONS, StoredTable, direct
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
 from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues, was_deleted
-from rmqstore.files.rocksdb.rows import access_rows, stored_table
+from rmqstore.files.rocksdb.rows import stored_table
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import QueueHome
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
@@ -188,13 +188,6 @@ def _read_config(store: Store, report: Report, out: RowsRead) -> None:
                 out.tables[table] = found
         if name in WITHOUT_POSITIONS:
             out.directories.add(f"config/{name}")
-            try:
-                for _ in access_rows(store.files, store.root / "config" / name):
-                    pass
-            except (DamagedDatabase, UnknownFormat) as e:
-                report.findings.add(Finding(codes.RDB_ACCESS, f"config/{name}", facts={"reason": str(e)}))
-            except CannotRead as e:
-                report.unchecked.append(Text("config/{name}/: this RocksDB cannot be read: {e}", name=name, e=e))
 
 
 class RowsComparison:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -145,8 +146,15 @@ def _existing(files: Files, folder: Path, names: dict[str, str]) -> Iterator[tup
             yield folder / name, what
 
 
+ROWS_BY = "rmqstore.views.dump.access", ("users", "acls")
+"""What lists users and permissions, of a store that has these databases: module, and directories in config/."""
+
+
 def config_rows(store: Store) -> Iterator[Row]:
-    """Yield {"file", "bytes", "condition", "value"} for the broker's JSON files; the value of invalid JSON is None."""
+    """Yield {"file", "bytes", "condition", "value"} for the broker's JSON files; the value of invalid JSON is None.
+
+    A store with ACL 2.0 has two more rows: its users, without passwords, and the policies.
+    """
     for path, *_ in config_files(store):
         raw = store.files.read_at(path, _LARGEST, 0)
         row: Row = {
@@ -160,3 +168,5 @@ def config_rows(store: Store) -> Iterator[Row]:
         except configuration.ConfigJsonError as e:
             row |= {"condition": e.condition.value, "error": str(e)}
         yield row
+    if any(name in store.rocksdb_config for name in ROWS_BY[1]) and store.part is None:
+        yield from (one.row() for one in importlib.import_module(ROWS_BY[0]).access_of(store))
