@@ -16,6 +16,7 @@ from rmqstore.cli.printing.quantities import SIZE, bytes_text, many, time_text
 from rmqstore.cli.restore import check_target
 from rmqstore.cli.shared.options import PATH, SOURCE, broker_option, command, config_option, gathered, read_config
 from rmqstore.errors import OutputExists, UsageError
+from rmqstore.files.broker_config import FILE_SIZES
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, first_few, joined
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rmqstore.formats.ranges import Ranges
 
 _SECTOR = 512
+_SIZES = FILE_SIZES | {"maxHashSlotNum", "maxIndexNum"}
 _BESIDE = ".carved"
 _STATE = ".unfinished"
 _SHOWN = 5
@@ -57,8 +59,11 @@ class CarveOptions:
     def building(self, out: Output, config: BrokerConfig) -> NewStoreOptions:
         """Return the options of the stores. Errors: UsageError for an impossible id."""
         from rmqstore.carving.building import NewStoreOptions
+        from rmqstore.files.broker_config import BrokerConfig
 
-        return NewStoreOptions(config, self.self_id, self.broker, self.jobs, removed=out.note_removed)
+        # its paths are those of the store that is gone
+        sizes = BrokerConfig({key: config.given[key] for key in config.given if key in _SIZES})
+        return NewStoreOptions(sizes, self.self_id, self.broker, self.jobs, removed=out.note_removed)
 
 
 @command(
