@@ -9,6 +9,7 @@ the output:
     doubts      the last record of a piece, where the next block may be that of another file
     joining     records over the border of two pieces, proved by their CRC
     lives       pieces -> the logs of brokers; a log that began again at a lower offset is another life
+    places      what is written of each piece
     geometry    the size of log files, from the BLANKs at their ends
     building    a store of each life, with queues, index and checkpoint rebuilt from its log
     documents   configuration files

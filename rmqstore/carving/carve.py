@@ -5,23 +5,27 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rmqstore.carving.building import NewStoreOptions, build, count_records, places, verified, write_documents
 from rmqstore.carving.documents import FoundDocument
 from rmqstore.carving.doubts import block_size, settle_doubts
 from rmqstore.carving.geometry import log_file_size
 from rmqstore.carving.joining import join
 from rmqstore.carving.lives import Life, sort_into_lives
 from rmqstore.carving.pieces import find_pieces
+from rmqstore.carving.places import count_records, places
 from rmqstore.carving.source import RawSource
 from rmqstore.carving.state import SCANNED, CarvingState
-from rmqstore.checks.problems.report import Report
 from rmqstore.errors import NotAStore
 from rmqstore.files.trees import building
 from rmqstore.formats import dledger
 from rmqstore.formats.message import host_text
 from rmqstore.formats.ranges import Ranges
 from rmqstore.texts import Text
+
+if TYPE_CHECKING:
+    from rmqstore.carving.building import NewStoreOptions
+    from rmqstore.checks.problems.report import Report
 
 Progress = Callable[[int], None]
 _SETTLED = "settled"
@@ -167,6 +171,8 @@ def build_stores(carved: Carved, state: CarvingState, target: Path, beside: Path
     If there is only one broker, the first store gets the configuration files; otherwise they are written to `beside`.
     What an interrupted run has finished stays. Errors: as `building` and `build`.
     """
+    from rmqstore.carving.building import build, verified, write_documents
+
     documents = {one.found.name: _bytes_of(carved.source, one.found) for one in carved.documents}
     for store in reversed(carved.stores):
         path = beside / store.name if store.name else target

@@ -19,7 +19,7 @@ from rmqstore.scan.window import Window
 
 LARGEST = 16 << 20
 """Bytes of the largest document that is read."""
-_START = ord("{")
+_START, _BLANK, _QUOTE = b'{ "'
 _FIRST = 1 << 10
 _TABLES = {
     "topicConfigTable": "topics.json",
@@ -63,8 +63,10 @@ class DocumentFinder:
         if begin >= stop:
             return
         self._seen = stop
-        firsts = np.frombuffer(window.buf, dtype=np.uint8)[begin - window.base : window.have : SECTOR]
-        for number in np.flatnonzero(firsts == _START).tolist():
+        read = np.frombuffer(window.buf, dtype=np.uint8)
+        firsts, seconds = (read[begin - window.base + i : window.have + i : SECTOR] for i in (0, 1))
+        begins = (firsts == _START) & ((seconds <= _BLANK) | (seconds == _QUOTE))
+        for number in np.flatnonzero(begins).tolist():
             self._read(begin + number * SECTOR)
 
     def _read(self, at: int) -> None:

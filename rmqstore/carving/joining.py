@@ -28,6 +28,9 @@ from rmqstore.scan.records import SIZE_AT_IN_ENTRY
 _NEAR = 64 << 20
 _TRIES = 1 << 22
 """All blocks that are tried in one carving: a wrong one fits with a probability of 2 to the power of -32 each."""
+_MOST_BYTES = 256 << 30
+_MOST_OF_ONE = 16 << 30
+"""Bytes of records that are read to try borders, of all and of one record: lengths are only claims."""
 _NEXT = 8
 _NEXT_WITHIN = 64 << 10
 _OPEN_ENDS = (
@@ -70,16 +73,17 @@ def join(source: RawSource, state: CarvingState, block: int) -> int:
 
 @dataclass(slots=True)
 class _Budget:
-    """How many blocks may still be tried; the records that were tried in vain, by position and end."""
+    """What may still be tried: blocks, and bytes of records; the records tried in vain, by position and end."""
 
     tries: int = _TRIES
+    bytes: int = _MOST_BYTES
     in_vain: set[tuple[int, int]] = field(default_factory=set)
 
 
 def _join_once(source: RawSource, state: CarvingState, block: int, budget: _Budget) -> int:
     joined, left = 0, []
     for end in _open_ends(source, state, block):
-        parts = _across(source, state, end, block)
+        parts = _across(source, state, end, block, budget)
         if parts:
             joined += _add(source, state, end, parts)
         elif end.stop and (end.source, end.stop) not in budget.in_vain:
@@ -118,10 +122,14 @@ def _head(source: RawSource, body_offset: int, start: int, at: int, left: int) -
 # --- the next record shows where the rest is --------------------------------------------------------------------------
 
 
-def _across(source: RawSource, state: CarvingState, end: _OpenEnd, block: int) -> list[_RecordPart]:
+def _across(source: RawSource, state: CarvingState, end: _OpenEnd, block: int, budget: _Budget) -> list[_RecordPart]:
     """Return the parts of a record whose end lies before the next piece; empty unless exactly one border fits."""
     for piece in _next_pieces(state, end):
-        segment = source.segment_at(piece.source)
+        segment, size = source.segment_at(piece.source), piece.start - end.start
+        cost = size * (size // block + 1)
+        if cost > min(budget.bytes, _MOST_OF_ONE):
+            continue
+        budget.bytes -= cost
         before = source.read(piece.start - end.start, end.source)
         fitting: dict[bytes, int] = {}
         for border in range(end.border, piece.start + 1, block):
@@ -173,11 +181,11 @@ def _with_lost_blocks(source: RawSource, state: CarvingState, ends: list[_OpenEn
     """Join records of which one stretch of blocks has no other head, as long as there are not too many to try."""
     joined = 0
     for end in ends:
+        budget.tries -= min(2 * _NEAR, source.size) // block
+        if budget.tries < 0:
+            return joined
         free = _free_blocks(source, state, end.source, block)
         for before, after in _frames_of(source, state, end, block):
-            budget.tries -= len(free)
-            if budget.tries < 0:
-                return joined
             parts = _filled(source, end, before, after, free, block)
             if parts:
                 joined += _add(source, state, end, parts)

@@ -30,6 +30,7 @@ from rmqstore.formats.message import (
     PHYSICAL_OFFSET_AT,
     STORE_HOST_V6,
 )
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64, Bool, leading
 from rmqstore.scan.records import Frames
@@ -264,13 +265,13 @@ class _Finder:
             if not window.base <= begin < window.base + window.have - _LEAD:
                 window.fill(begin)
             last = window.base + window.have >= window.end
-            found = _MAGIC.search(window.buf, begin - window.base + _MAGIC_AT, window.have)
-            if found is None:
+            found = _next_magic(window.buf, begin - window.base + _MAGIC_AT, window.have)
+            if found < 0:
                 if last:
                     return None
                 begin = max(begin + 1, window.base + window.have - _LEAD)
                 continue
-            start = window.base + found.start() - _MAGIC_AT
+            start = window.base + found - _MAGIC_AT
             if not last and start + _OWN_PLACE_STOP > window.base + window.have:
                 window.fill(max(at, start - _ENTRY.size))
             head = self._head_at(start, at)
@@ -413,6 +414,15 @@ class _Finder:
             return at
         last = at - (piece.stop - piece.last_at)
         return min(at, last // SECTOR * SECTOR + SECTOR)
+
+
+def _next_magic(buf: bytearray, at: int, have: int) -> int:
+    """Return the position of the first magic of a record from `at` on; -1 if there is none."""
+    loops = native.load()
+    if loops is not None and loops.finds:
+        return loops.find_either(np.frombuffer(buf, np.uint8), have, at, (MAGIC_V1_U32, MAGIC_V2_U32))
+    found = _MAGIC.search(buf, at, have)
+    return -1 if found is None else found.start()
 
 
 def _host_at(columns: Columns) -> I64:

@@ -113,6 +113,22 @@ class Native:
         self._line_ends = library.rmqstore_line_ends
         self._lines = library.rmqstore_lines
         self._decode_base64 = library.rmqstore_decode_base64
+        self._find_either = getattr(library, "rmqstore_find_either", None)  # not in every build of this ABI
+        if self._find_either is not None:
+            self._find_either.restype = ctypes.c_int64
+
+    @property
+    def finds(self) -> bool:
+        """Whether the library has `find_either`."""
+        return self._find_either is not None
+
+    def find_either(self, buf: U8, have: int, start: int, numbers: tuple[int, int]) -> int:
+        """Return the first position from `start` on of one of two 32-bit numbers; -1 if there is none.
+
+        `have`: number of valid bytes. The first two bytes of both numbers are the same.
+        """
+        assert self._find_either is not None
+        return int(self._find_either(_at(buf), *_numbers(have, start, *numbers)))
 
     @property
     def has_crcs(self) -> bool:

@@ -220,3 +220,17 @@ def test_the_library_is_of_this_source(compiled: native.Native) -> None:
     assert f"#define ABI {native.ABI}\n" in (_SOURCES / "bytes.h").read_text()
     library = ctypes.CDLL(str(native.LIBRARY))
     assert library.rmqstore_abi() == native.ABI
+
+
+def test_either_of_two_numbers_is_found_wherever_it_is() -> None:
+    loops = native.load()
+    if loops is None or not loops.finds:
+        pytest.skip("this build of the loops does not have it")
+    one, other = 0xDAA320A7, 0xDAA320AB
+    for at in range(70):
+        for number in (one, other):
+            buf = bytearray(b"\xda" * at + number.to_bytes(4, "big") + b"\xda\xa3 " * 3)
+            found = loops.find_either(np.frombuffer(buf, np.uint8), len(buf), 0, (one, other))
+            assert found == at
+            assert loops.find_either(np.frombuffer(buf, np.uint8), at + 3, 0, (one, other)) == -1
+            assert loops.find_either(np.frombuffer(buf, np.uint8), len(buf), at + 1, (one, other)) == -1

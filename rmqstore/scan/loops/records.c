@@ -114,3 +114,27 @@ void rmqstore_crcs(crc32_function crc32, const uint8_t *buf, int64_t have, int64
         out[i] = sound ? crc32(0, buf + start[i], (size_t)(stop[i] - start[i])) & 0x7FFFFFFF : 0;
     }
 }
+
+/* Return the first position in [from, have - 4] of one of two numbers, whose first two bytes are the same; -1 if there is
+ * none. */
+int64_t rmqstore_find_either(const uint8_t *buf, int64_t have, int64_t from, int64_t one, int64_t other) {
+    int64_t at = from < 0 ? 0 : from, stop = have - 3;
+    uint8_t first = (uint8_t)(one >> 24), second = (uint8_t)(one >> 16);
+#ifdef __SSE2__
+    __m128i firsts = _mm_set1_epi8((char)first), seconds = _mm_set1_epi8((char)second);
+    for (; at + 32 <= have; at += 16) {
+        __m128i here = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(buf + at)), firsts);
+        __m128i next = _mm_cmpeq_epi8(_mm_loadu_si128((const __m128i *)(buf + at + 1)), seconds);
+        for (int mask = _mm_movemask_epi8(_mm_and_si128(here, next)); mask; mask &= mask - 1) {
+            int64_t found = at + __builtin_ctz((unsigned)mask), number = big32(buf + found);
+            if (number == one || number == other) return found;
+        }
+    }
+#endif
+    for (; at < stop; at++) {
+        if (buf[at] != first || buf[at + 1] != second) continue;
+        int64_t number = big32(buf + at);
+        if (number == one || number == other) return at;
+    }
+    return -1;
+}
