@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,9 +14,17 @@ from typing import Any
 
 from rmqstore.carving.documents import FoundDocument
 from rmqstore.carving.pieces import COLUMNS, LogPiece, ScanFindings
-from rmqstore.errors import CouldNotCheck
+from rmqstore.errors import CouldNotCheck, Refused
 from rmqstore.files.private import create_private
 from rmqstore.texts import Text
+
+try:
+    import sqlite3
+except ImportError as error:  # a Python that was built without it, as that of the tarball and of the .deb and .rpm
+    raise Refused(
+        Text("carve keeps its state in SQLite, which this Python lacks"),
+        Text("run it where rmqstore is installed with pip, in a Python 3.11 or newer; the image can be read anywhere"),
+    ) from error
 
 _FORMAT = 1
 SCANNED = "scanned_to"

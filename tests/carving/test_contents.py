@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,13 @@ def test_everything_is_private(tmp_path: Path) -> None:
     for top in ("out", "out.carved"):
         for path in [tmp_path / top, *(tmp_path / top).rglob("*")]:
             assert path.stat().st_mode & 0o077 == 0, path
+
+
+def test_without_sqlite_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "disk.img").write_bytes(padded(log_of(10)))
+    monkeypatch.setitem(sys.modules, "sqlite3", None)
+    monkeypatch.delitem(sys.modules, "rmqstore.carving.state")
+    monkeypatch.delitem(sys.modules, "rmqstore.carving.carve")
+    result = run("carve", str(tmp_path / "disk.img"), str(tmp_path / "out"), "--dry-run")
+    assert result.exit_code == 5
+    assert "SQLite" in result.stderr
