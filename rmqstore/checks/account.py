@@ -205,7 +205,7 @@ def _without_units(
         room_for = after + sum(max(0, stop - max(low, part.last_at)) for low, stop in spans)
         if start < reached <= part.next + room_for // (MIN_SIZE + 1):
             read = Ranges.span(start, reached)
-            if not any((name[0], number) in repeats for number in read):
+            if not any(topic == name[0] and number in read for topic, number in repeats):
                 out[name] = out.get(name, Ranges()) | read
     return out
 

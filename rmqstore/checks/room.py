@@ -136,7 +136,8 @@ def _in_damage(store: Store, verified: Verified, floating: int, indexed: int) ->
         return 0, Text("files of the log are missing after an empty one")
     if not spans:
         return 0, ""
-    hides = [span for span in spans if _hides_queues(store, verified, span)]
+    hidden = _hides_from(store, verified)
+    hides = [span for span in spans if hidden is not None and span.stop >= hidden]
     is_open = next(open_queues(logs, spans[-1].start), None) is not None
     if not (hides or is_open or indexed > floating):
         return 0, ""
@@ -148,7 +149,7 @@ def _in_damage(store: Store, verified: Verified, floating: int, indexed: int) ->
     ]
     holes = [span for span in roomy if not span.of_file]
     size = sum(span.stop - span.start - taken[span.start] for span in roomy)
-    wide = any(span.stop - span.start - taken[span.start] >= 2 * MIN_SIZE for span in roomy if span in hides)
+    wide = any(span.stop - span.start - taken[span.start] >= 2 * MIN_SIZE for span in hides)
     if not (wide or holes or indexed > floating or len(roomy) > floating):
         return 0, ""
     certain = sum(span.of_file and not span.at_end and not taken[span.start] for span in roomy)
@@ -169,23 +170,22 @@ def _named_bytes(logs: Logs, spans: Sequence[UnknownSpan]) -> Mapping[int, int]:
     return out
 
 
-def _hides_queues(store: Store, verified: Verified, span: UnknownSpan) -> bool:
-    """Return whether damage may have contained messages of queues without any unit, or of queues behind the log.
+def _hides_from(store: Store, verified: Verified) -> int | None:
+    """Return the log offset from which on damage may have contained messages of queues without any unit; None: nowhere.
 
-    They can have been behind it from the damage on, if the record after that is the first without a unit.
+    Also of queues that are behind the log: they can have been behind it from the damage on, if the record after that is
+    the first without a unit.
     """
     counts = verified.report.findings.counts
     if counts.get(codes.CQ_PARTLY_REBUILT) or verified.damaged_rows:
-        return True
+        return 0
     if store.kind is StoreKind.ROCKSDB and counts.get(codes.CQ_MISSING_UNIT):
-        return True
+        return 0
     if counts.get(codes.CQ_MISSING_QUEUE) and hidden_queues(store, verified.logs):
-        return True
-    if not counts.get(codes.CQ_BEHIND):
-        return False
-    parts = verified.logs.queues.values()
+        return 0
+    parts = verified.logs.queues.values() if counts.get(codes.CQ_BEHIND) else ()
     after = [m.first_at for part in parts for m in part.missing if m.stop >= part.next]
-    return bool(after) and min(after) - verified.results[-1].body_offset <= span.stop
+    return min(after) - verified.results[-1].body_offset if after else None
 
 
 # --- after the end ----------------------------------------------------------------------------------------------------

@@ -54,11 +54,11 @@ class Row:
         return self.message.topic_text, self.message.queue_id, self.message.queue_offset
 
 
-def rows(store: Path) -> list[Row]:
+def rows(store: Path | Store) -> list[Row]:
     """Return the good records of all logs in offset order."""
     return [
         Row(file.path, offset - file.start, offset, body_offset, message)
-        for queue, body_offset in open_store(store).logs
+        for queue, body_offset in (store if isinstance(store, Store) else open_store(store)).logs
         for file in queue.files
         for offset, message in _records(file, body_offset, hashlib.sha256(file.read_at(_MOST, 0)).digest())
     ]
