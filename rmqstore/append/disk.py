@@ -22,7 +22,7 @@ from rmqstore.files.disk import explain as explain
 from rmqstore.files.disk import explained as explained
 from rmqstore.files.disk import start_writing
 from rmqstore.files.disk import sync_directory as sync_directory
-from rmqstore.files.private import DIRECTORY_MODE, FILE_MODE
+from rmqstore.files.private import FILE_MODE, make_missing
 from rmqstore.files.reading import data_extents
 
 T = TypeVar("T")
@@ -58,20 +58,12 @@ def make_directories(directory: Path, unsynced: set[Path] | None = None) -> None
 
     With `unsynced`, the caller fsyncs these. Errors: NotReadable, NoSpace.
     """
-    missing = []
-    while not directory.is_dir():
-        missing.append(directory)
-        directory = directory.parent
-    for path in reversed(missing):
-        with explained(path):
-            try:
-                path.mkdir(DIRECTORY_MODE)
-            except FileExistsError:
-                if not path.is_dir():
-                    raise
-                continue
-            take_rights(path, path.parent.stat(), 0o777)
-            _sync_or_note(path.parent, unsynced)
+
+    def made(path: Path) -> None:
+        take_rights(path, path.parent.stat(), 0o777)
+        _sync_or_note(path.parent, unsynced)
+
+    make_missing(directory, made)
 
 
 def take_rights(entry: Path | int, like: os.stat_result, mask: int) -> None:

@@ -7,17 +7,18 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 from rmqstore.errors import Refused
 from rmqstore.files import pace
-from rmqstore.files.reading import next_data
+from rmqstore.files.reading import descend, next_data, open_below
 from rmqstore.texts import Text, many
 
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 _LIST = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
 _SEARCH = getattr(os, "O_PATH", os.O_RDONLY) | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_DIRECTORY
+_search = partial(open_below, flags=_SEARCH)
 _CHUNK = 1 << 20  # bytes
 
 
@@ -88,13 +89,8 @@ class Beneath(EntryReader):
                     Text("name its directory with --root"),
                 )
             place = place.parent
-        folder = base
+        folder = descend(base, reversed(names[1:]), _search)
         try:
-            for name in reversed(names[1:]):
-                inner = os.open(name, _SEARCH, dir_fd=folder)
-                if folder != base:
-                    os.close(folder)
-                folder = inner
             yield folder, names[0] if names else "."
         finally:
             if folder != base:

@@ -16,13 +16,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmqstore.files.disk import explained, real_path, sync_directory
+from rmqstore.files.reading import descend, open_below, open_directory_beneath
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 READABLE = 0o644
 """Mode of the files that other users' programs read: metrics, and the lock of a store."""
 Removed = Callable[[Path], None]
 """Is called with the path of what an interrupted run left, after its removal."""
-_OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -39,10 +39,10 @@ def create_private(path: Path | str, flags: int = 0, mode: int = FILE_MODE, dire
     return descriptor
 
 
-def make_private_directories(directory: Path, *, durable: bool = True) -> None:
-    """Create a directory and its missing parents, and fsync the parent of each; those that exist keep their mode.
+def make_missing(directory: Path, made: Callable[[Path], None]) -> None:
+    """Create a directory and its missing parents, 0700, and call `made` with each; those that exist stay as they are.
 
-    `durable`: False not to fsync, for outputs that are made again after a crash. Errors: NotReadable, NoSpace.
+    Errors: NotReadable, NoSpace.
     """
     missing = []
     while not directory.is_dir():
@@ -56,9 +56,21 @@ def make_private_directories(directory: Path, *, durable: bool = True) -> None:
                 if not path.is_dir():
                     raise
                 continue  # another process was faster
-            path.chmod(DIRECTORY_MODE)
-            if durable:
-                sync_directory(path.parent)
+            made(path)
+
+
+def make_private_directories(directory: Path, *, durable: bool = True) -> None:
+    """Create a directory and its missing parents, and fsync the parent of each; those that exist keep their mode.
+
+    `durable`: False not to fsync, for outputs that are made again after a crash. Errors: NotReadable, NoSpace.
+    """
+
+    def made(path: Path) -> None:
+        path.chmod(DIRECTORY_MODE)
+        if durable:
+            sync_directory(path.parent)
+
+    make_missing(directory, made)
 
 
 def private_directory_beneath(place: Path, relative: Path) -> int:
@@ -67,24 +79,25 @@ def private_directory_beneath(place: Path, relative: Path) -> int:
     Errors: OSError; ELOOP or ENOTDIR for a link; NotReadable, NoSpace.
     """
     make_private_directories(place)
-    folder = os.open(place, _OPEN_DIRECTORY)
+
+    def enter(name: str, folder: int) -> int:
+        made = True
+        try:
+            os.mkdir(name, DIRECTORY_MODE, dir_fd=folder)
+        except FileExistsError:
+            made = False
+        below = open_below(name, folder)
+        if made:
+            os.fsync(folder)
+            os.fchmod(below, DIRECTORY_MODE)
+        return below
+
+    top = open_directory_beneath(place, Path())
     try:
-        for name in relative.parts:
-            made = True
-            try:
-                os.mkdir(name, DIRECTORY_MODE, dir_fd=folder)
-            except FileExistsError:
-                made = False
-            below = os.open(name, _OPEN_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
-            if made:
-                os.fsync(folder)
-                os.fchmod(below, DIRECTORY_MODE)
-            os.close(folder)
-            folder = below
-    except BaseException:
-        os.close(folder)
-        raise
-    return folder
+        folder = descend(top, relative.parts, enter)
+        return os.dup(folder) if folder == top else folder
+    finally:
+        os.close(top)
 
 
 class PrivateFile:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from rmqstore.texts import Text
@@ -51,14 +51,34 @@ def open_beneath(place: Path, relative: Path) -> int:
 
 def open_directory_beneath(place: Path, relative: Path) -> int:
     """Open a directory below another one without following any link, and return the descriptor. Errors: OSError."""
-    folder = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    top = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for name in relative.parts:
-            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-            os.close(folder)
+        folder = descend(top, relative.parts)
+        return os.dup(folder) if folder == top else folder
+    finally:
+        os.close(top)
+
+
+def open_below(name: str, folder: int, flags: int = os.O_RDONLY) -> int:
+    """Open a directory in an open one, unless it is a link, and return the descriptor. Errors: OSError."""
+    return os.open(name, flags | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+
+
+def descend(top: int, names: Iterable[str], enter: Callable[[str, int], int] = open_below) -> int:
+    """Return the descriptor of a directory below an open one; `enter` opens each level, by its name in the one above.
+
+    This is the one way down that follows no link. `top` stays open, and is returned without names. Errors: OSError.
+    """
+    folder = top
+    try:
+        for name in names:
+            below = enter(name, folder)
+            if folder != top:
+                os.close(folder)
             folder = below
     except BaseException:
-        os.close(folder)
+        if folder != top:
+            os.close(folder)
         raise
     return folder
 

@@ -99,7 +99,7 @@ def apply(
     seen = snapshot(places)
     refuse_live(paths.store, places, seen, stopped=stopped)
     folder = new_folder(paths, plan, None if journal_dir is None else Path(journal_dir), disk)
-    try:
+    with _ending(folder, for_ever=plan.deletes):
         check_space(plan, paths, folder)
         folder.make(point=not plan.deletes)
         with hold_lock(paths.store, disk, remove=False):
@@ -112,16 +112,6 @@ def apply(
             refuse_live(paths.store, places, now, stopped=stopped)
             _run_batches(ApplyWork.of(own, paths, folder), progress)
         folder.save(state=State.DONE)
-    except BaseException as error:
-        if folder.state is State.PREPARING:
-            with contextlib.suppress(OSError, RmqStoreError):
-                folder.discard()
-                disk.set_times(paths.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
-            if isinstance(error, OSError):
-                raise _nothing_written(folder, error) from error
-        elif isinstance(error, OSError) or (folder.unfinished and isinstance(error, KeyboardInterrupt)):
-            raise _half_applied(folder, "apply", error, for_ever=plan.deletes) from error
-        raise
     return Applied(folder.path, len(plan.steps), folder.named, plan.deletes)
 
 
@@ -189,11 +179,8 @@ def apply_made(
     folder = going_on or new_folder(paths, begin, None, disk)
     folder.disk = disk
     for home in folder.homes():
-        if home != folder.path:
-            disk.allow(existing(home.parent.parent))
-    for home in folder.homes():
         disk.allow(existing(home.parent.parent))
-    try:
+    with _ending(folder):
         if going_on is None:
             folder.make()
         with hold_lock(paths.store, disk, remove=not folder.record.lock_was_there):
@@ -212,6 +199,14 @@ def apply_made(
             refuse_live(paths.store, places, now, stopped=stopped)
             _run_batches(ApplyWork.of(own, paths, folder), progress)
         folder.save(state=State.DONE)
+    return Applied(folder.path, len(own.steps), folder.named)
+
+
+@contextlib.contextmanager
+def _ending(folder: JournalFolder, *, for_ever: bool = False) -> Iterator[None]:
+    """Say what an error in the block leaves; remove a journal that has changed nothing and cannot be continued."""
+    try:
+        yield
     except BaseException as error:
         if folder.state is State.PREPARING:
             goes_on = isinstance(error, OSError | NoSpace | NotReadable | CouldNotCheck | KeyboardInterrupt)
@@ -219,13 +214,12 @@ def apply_made(
                 raise _unmade(folder, error) from error
             with contextlib.suppress(OSError, RmqStoreError):
                 folder.discard()
-                disk.set_times(paths.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
+                folder.disk.set_times(folder.store, folder.record.store_atime_ns, folder.record.store_mtime_ns)
             if isinstance(error, OSError):
                 raise _nothing_written(folder, error) from error
         elif isinstance(error, OSError) or (folder.unfinished and isinstance(error, KeyboardInterrupt)):
-            raise _half_applied(folder, "apply", error) from error
+            raise _half_applied(folder, "apply", error, for_ever=for_ever) from error
         raise
-    return Applied(folder.path, len(own.steps), folder.named)
 
 
 def _unmade(folder: JournalFolder, error: BaseException) -> HalfApplied:
