@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.views.expected import read_expected
-from tests.cases.case import make, read_case
+from tests.cases.case import make, read_case, recover_words
 from tests.command import run, run_json
 from tests.repair.salvaging import rows
 from tests.stores import copy_store
@@ -21,6 +21,9 @@ CASES = (
     "CL-FOREIGN-FILE",
     "CL-MISSING-FILE",
     "CL-MISSING-FILE--at-the-end",
+    "CL-MISPLACED-FILE--shifted",
+    "CL-MAGIC--progress-of-a-consumer",
+    "CL-MAGIC--without-index",
     "CL-MAGIC--last-of-its-queue",
     "CL-ZERO-HOLE",
     "CL-FALSE-BLANK",
@@ -47,8 +50,9 @@ def answers(store: Path) -> tuple[dict[str, int], list[dict[str, object]], dict[
 
 @pytest.mark.quick_rows(5)
 @pytest.mark.parametrize("name", CASES)
-def test_the_list_has_as_many_messages_as_the_first_line_says(name: str, tmp_path: Path) -> None:
-    store = make(read_case(name), tmp_path)
+def test_the_list_and_the_plan_have_as_many_messages_as_the_first_line_says(name: str, tmp_path: Path) -> None:
+    case = read_case(name)
+    store = make(case, tmp_path)
     account, messages, unlisted = answers(store)
     causes = Counter(str(row["cause"]) for row in messages)
     assert causes["damage"] + sum(unlisted.values()) == account["lost_already"]
@@ -61,6 +65,10 @@ def test_the_list_has_as_many_messages_as_the_first_line_says(name: str, tmp_pat
     assert int(found["rmqstore_messages_lost_already"]) == account["lost_already"]
     assert int(found["rmqstore_messages_lost_at_next_start"]) == account["lost_at_next_start"]
     assert int(found["rmqstore_messages_undelivered"]) == account["undelivered"]
+    if case.recover is not None:
+        plan = json.loads(run(*recover_words(case, store), "--json").stdout)
+        assert plan["accounts"]["before"] == account
+        assert plan["loss"]["messages"] == case.recover.lost <= account["lost_already"]
 
 
 def test_messages_after_the_end_are_listed_one_by_one(tmp_path: Path) -> None:
