@@ -15,8 +15,12 @@ from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.ranges import Ranges
 
 COMPACTION = "rmqstore.checks.beside.compaction"
-CHECKED_BY = {COMPACTION: ("compaction",), "rmqstore.checks.beside.access": ("config/users", "config/acls")}
-"""Module -> the directories of a store any of which makes it necessary."""
+CHECKED_BY = {
+    COMPACTION: ("compaction",),
+    "rmqstore.checks.beside.access": ("config/users", "config/acls"),
+    "rmqstore.checks.beside.static_topics": ("config/topicQueueMapping.json",),
+}
+"""Module -> the entries of a store any of which makes it necessary."""
 
 
 def check_parts(store: Store, report: Report) -> None:
@@ -34,6 +38,6 @@ def kept_by_compaction(store: Store) -> dict[QueueName, Ranges]:
 
 
 def _checker(store: Store, module: str) -> Any:
-    """Return the module, if a whole store has one of its directories; otherwise None."""
-    has_part = store.part is None and any(store.files.is_directory(store.root / name) for name in CHECKED_BY[module])
+    """Return the module, if a whole store has one of its entries; otherwise None."""
+    has_part = store.part is None and any(store.files.exists(store.root / name) for name in CHECKED_BY[module])
     return importlib.import_module(module) if has_part else None

@@ -419,6 +419,21 @@ CONFIG: Rows = (
         ),
     ),
     warning(
+        code=codes.CFG_MAPPING,
+        title=Text("the mapping of a static topic does not fit its queues"),
+        why_not=Text("only the brokers of the topic know together which mapping is right"),
+        to_do=Text(
+            "compare topicQueueMapping.json with those of the topic's other brokers; bring the messages back that the "
+            "queue has lost, or remap the topic with mqadmin remappingStaticTopic"
+        ),
+        about=Text(
+            "topicQueueMapping.json says which part of a logical queue is in which queue. Its items overlap or are out "
+            "of order, or have no valid values. Or a queue of this broker ends before the offset that the mapping "
+            "names, as after a repair or a restore: new messages get logical offsets that were given before, and "
+            "consumers skip them."
+        ),
+    ),
+    warning(
         code=codes.CFG_DELAY_BEYOND,
         title=Text("delay offset beyond the end of the queue"),
         repair=Repair.ON_REQUEST,
