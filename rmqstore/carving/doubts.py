@@ -53,7 +53,8 @@ def settle_doubts(source: RawSource, state: CarvingState, block: int) -> int:
                 doubtful += 1
                 state.change(_WITHOUT_LAST, (Follows.OWN, piece.number))
             else:
-                state.change(_WITHIN, (piece.at(piece.last_at), piece.at(piece.stop)))
+                end = piece.at(piece.stop)
+                state.change(_WITHIN, (piece.at(piece.last_at), end, end))
     return doubtful
 
 
@@ -61,7 +62,7 @@ _WITHOUT_LAST = (
     "UPDATE pieces SET count = count - 1, stop = last_at, follows = ?, start = min(start, last_at) WHERE number = ?"
 )
 _OTHERS = "SELECT 1 FROM pieces WHERE source >= ? AND source < ? LIMIT 1"
-_WITHIN = "DELETE FROM pieces WHERE source > ? AND source < ?"
+_WITHIN = "DELETE FROM pieces WHERE source > ? AND source + stop - start <= ? AND source < ?"
 
 
 def _is_doubtful(source: RawSource, state: CarvingState, piece: LogPiece, block: int) -> bool:

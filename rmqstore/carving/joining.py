@@ -37,6 +37,10 @@ _OPEN_ENDS = (
     "file_end = 0 AND NOT EXISTS (SELECT 1 FROM pieces AS other WHERE other.body_offset = pieces.body_offset "
     "AND other.start = pieces.stop AND other.stop > other.start)"
 )
+# a piece that begins before a border and goes on behind it has only bytes in common: the first ones of a size are zeros
+_WITHIN = (
+    "DELETE FROM pieces WHERE (source > ? AND source + stop - start <= ? AND source < ?) OR (source = ? AND start != ?)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,10 +276,8 @@ def _add(source: RawSource, state: CarvingState, end: _OpenEnd, parts: list[_Rec
     pieces[-1].file_end = file_end(source.read(dledger.BLANK.size, at), last.stop, end.body_offset)
     with state.transaction():
         for part in parts:
-            state.change(
-                "DELETE FROM pieces WHERE source > ? AND source < ? OR (source = ? AND start != ?)",
-                (part.source, part.source + part.stop - part.start, part.source, part.start),
-            )
+            stop = part.source + part.stop - part.start
+            state.change(_WITHIN, (part.source, stop, stop, part.source, part.start))
     state.add(pieces)
     return len(columns)
 
