@@ -294,7 +294,11 @@ def _did(one: ListedJournal) -> str:
     if isinstance(mended, list):
         words.append(Text("{messages} mended", messages=many(len(mended), "message")))
     if plan.loss.messages:
-        words.append(Text("{messages} lost", messages=many(plan.loss.messages, "message")))
+        count = many(plan.loss.messages, "message")
+        open_end = bool(plan.loss.more.get("at_least"))
+        words.append(
+            Text("at least {messages} lost", messages=count) if open_end else Text("{messages} lost", messages=count)
+        )
     if plan.cures:
         more = " …" if len(plan.cures) > 4 else ""
         words.append(Text("cured {cures}{more}", cures=joined(plan.cures[:4]), more=more))

@@ -23,6 +23,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, JournalFiles, State, list_journals
 from rmqstore.documents.outcome import before
 from rmqstore.documents.plan import Plan
+from rmqstore.documents.steps import Create
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files.beneath import read_range
 from rmqstore.files.files import Files
@@ -329,8 +330,10 @@ class LostMessages:
         """Return the messages that a repair replaced by fillers or mended, from its plan and its lost+found."""
         out = Losses("repair")
         kept = kept_records(folder)
-        # the index before the repair takes precedence: today's has entries for the fillers
-        self.before(plan)._from_plan(out, plan, kept.get, quarantined_index(folder), self._index())
+        made = {step.path for step in plan.steps if isinstance(step, Create)}
+        paths = [entry.path for entry in self.store.index_files if self.store.relative(entry.path) not in made]
+        today = OpenedIndex(self.store.files, paths)
+        self.before(plan)._from_plan(out, plan, kept.get, quarantined_index(folder), today)
         out.damaged.sort(key=lambda one: one.offset or 0)
         if plan.deletes:
             out.expired = dict(_expired(plan.facts.get("expire")))
@@ -366,6 +369,8 @@ class LostMessages:
         found = record_at(record.offset)
         if found is not None and _is_of(found, record.place):
             return self._consumed(_with_record(one, found))
+        if not record.placed:  # its unit and its index entries, if there are any, are of the filler
+            return self._consumed(replace(one, offset=None))
         unit = self.unit(record.place)
         if unit is not None:
             one = replace(one, offset=unit.offset, size=unit.size)
@@ -430,11 +435,15 @@ def applied_repairs(store: Store) -> Iterator[tuple[Journal, Plan]]:
 
 
 class _LostRecord(NamedTuple):
-    """The place of a message, and the offset and length (bytes; 0 if unknown) of its record."""
+    """The place of a message, and the offset and length (bytes; 0 if unknown) of its record, or of its filler.
+
+    `placed`: the message was there; otherwise only its filler is.
+    """
 
     place: Place
     offset: int
     length: int = 0
+    placed: bool = True
 
 
 def _records(fact: object) -> Iterator[_LostRecord]:
@@ -446,7 +455,7 @@ def _records(fact: object) -> Iterator[_LostRecord]:
         numbers: list[Any] = [row.get(name) for name in ("queue_id", "queue_offset", "offset")]
         if isinstance(topic, str) and isinstance(length, int) and all(map(_is_offset, numbers)):
             queue_id, queue_offset, offset = numbers
-            yield _LostRecord((topic, queue_id, queue_offset), offset, length)
+            yield _LostRecord((topic, queue_id, queue_offset), offset, length, row.get("placed") is not False)
 
 
 def _expired(fact: object) -> Iterator[tuple[str, tuple[int, int]]]:

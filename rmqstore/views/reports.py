@@ -135,13 +135,14 @@ class Lag:
 class RepairLosses:
     """What a repair lost: a number of messages, of which `listed` are the first, without those that are back by now.
 
-    `back`: messages in whose place the store has them again.
+    `back`: messages in whose place the store has them again. `at_least`: there may be more.
     """
 
     repair: str
     messages: int
     listed: list[LostMessage]
     back: int = 0
+    at_least: bool = False
 
 
 @dataclass(slots=True)
@@ -203,7 +204,7 @@ def losses_of_repairs(store: Store, most: int) -> list[RepairLosses]:
         left = [one for one in lost if fates.of(one.topic, one.queue_id, one.queue_offset) is not Fate.PRESENT]
         if count := losses.count:
             back = len(lost) - len(left)
-            out.append(RepairLosses(folder.name, count - back, left[:most], back))
+            out.append(RepairLosses(folder.name, count - back, left[:most], back, losses.at_least))
     return out
 
 

@@ -6,14 +6,16 @@ import json
 import shutil
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqstore.views.expected import read_expected
 from tests.cases.case import make, read_case, recover_words
 from tests.command import run, run_json
+from tests.damage import garble
 from tests.repair.salvaging import rows
-from tests.stores import copy_store
+from tests.stores import copy_store, write_broker_conf
 
 CASES = (
     "CL-BODY-CRC",
@@ -110,3 +112,27 @@ def test_the_ids_of_a_batch_are_ids_of_their_own() -> None:
     one, other = "7F000001000000000000000000000000", "7F000001000000000000000000000001"
     batch = f'{{"msgId": "{one},{other}"}}\n{other}\na,b\n'
     assert read_expected(batch.encode()).texts == [one, other, "a,b"]
+
+
+def test_after_a_repair_nothing_of_a_filler_is_told_of_its_message(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    hit = [row for row in rows(store) if row.slot[0] == "Order_11"][40:42]  # side by side
+    for row in hit:
+        garble(row.path, row.at, row.size)
+    shutil.rmtree(store / "consumequeue")
+    shutil.rmtree(store / "index")
+    conf = write_broker_conf("5.4.0-clean", store)
+    run_json("recover", str(store), "-c", str(conf), "--apply", exit_code=0)
+    answer = run_json("lost", str(store), exit_code=1)
+    messages: Any = answer["messages"]
+    assert answer["at_least"]
+    assert {(row["topic"], row["queue_id"], row["queue_offset"]) for row in messages} == {row.slot for row in hit}
+    unknown: dict[str, Any] = {
+        "offset": None,
+        "size": None,
+        "key_hashes": [],
+        "store_timestamp": None,
+        "indexed_time": None,
+    }
+    assert [{name: row[name] for name in unknown} for row in messages] == [unknown, unknown]
+    assert "at least 2 messages lost" in run("journals", str(store)).stdout

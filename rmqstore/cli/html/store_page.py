@@ -236,6 +236,8 @@ def _lost(repair: RepairLosses) -> Iterator[ui.Html]:
         return
     yield ui.heading(Text("Lost in the repair {repair}", repair=repair.repair))
     count = many(repair.messages, "message")
+    if repair.at_least:
+        count = Text("at least {messages}", messages=count)
     yield ui.paragraph(Text("{messages} could not be kept; fillers are in their place.", messages=count))
     titles = (Text("queue"), Text("offset"), Text("stored"), "keys", Text("unique id"), Text("consumed by"))
     rows = ([*ui.named(one)[:2], ui.stored(one), *ui.named(one)[2:], ui.consumers(one)] for one in repair.listed)

@@ -163,7 +163,7 @@ class Filler:
 
     `offset` is global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `groups` have not
     consumed this queue offset yet and will get it. `marked` is how a consumer can recognize it: "property", "tag", or
-    "" for not at all.
+    "" for not at all. `placed`: a unit, or what is left of the record, shows that the message was there.
     """
 
     offset: int
@@ -173,10 +173,11 @@ class Filler:
     queue_offset: int
     groups: tuple[str, ...]
     marked: str
+    placed: bool = True
 
     def to_json(self) -> dict[str, Json]:
         """Return what a plan lists of it."""
-        names = ("topic", "queue_id", "queue_offset", "offset", "length", "marked")
+        names = ("topic", "queue_id", "queue_offset", "offset", "length", "marked", "placed")
         return {**{name: getattr(self, name) for name in names}, "groups": list(self.groups)}
 
 
@@ -351,7 +352,8 @@ class Steps:
             built = build_visible(slot, at, length, there, old)
             if built is not None:
                 record, marked = built
-                self._count_visible(cell.expected, at, record, marked)
+                placed = old is not None or (cell.expected.offset == at and not cell.expected.inferred)
+                self._count_visible(cell.expected, at, record, marked, placed=placed)
             else:
                 self.unplaced.append(slot)
         if not record:
@@ -385,14 +387,14 @@ class Steps:
             wanted = old.store_timestamp
         return wanted if wanted is not None and 0 < wanted <= top else top
 
-    def _count_visible(self, expected: Expected, at: int, record: bytes, marked: str) -> None:
+    def _count_visible(self, expected: Expected, at: int, record: bytes, marked: str, *, placed: bool) -> None:
         slot = expected.slot
         message, _ = parse_message(record)
         assert message is not None
         found = properties.parse_properties(message.properties)
         code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
         groups = self.evidence.progress.groups(slot.places, max(1, slot.count))
-        self.fillers.append(Filler(at, len(record), *slot.key, groups, marked))
+        self.fillers.append(Filler(at, len(record), *slot.key, groups, marked, placed))
         self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
 
     def _give_unit(self, expected: Expected, at: int, size: int) -> None:
