@@ -65,6 +65,8 @@ def _of_log(logs: Logs) -> dict[QueueName, Ranges]:
             batches.setdefault(name, []).extend((row.base, row.base + row.count) for row in rows)
     for name, spans in batches.items():
         out[name] = out.get(name, Ranges()) | Ranges.of(spans)
+    for name, whole in logs.witnesses.whole.items():
+        out[name] = out.get(name, Ranges()) | Ranges.points(number for number, _ in whole)
     return out
 
 

@@ -361,7 +361,8 @@ class Examination:
                 alone = check_queues_alone(store, Findings(keep=0)) | self._batch_queues_alone()
             alone = {label: state for label, state in alone.items() if not is_lmq(label)}  # counted in their topics
         units = sum(s.max for s in (self.states if results else alone).values())
-        if units and not any(r.messages for r in results) and self.partial is None:
+        expired = logs.min_offset > 0 and logs.witnesses.before and not logs.witnesses.listed
+        if units and not any(r.messages for r in results) and self.partial is None and not expired:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
             units = sum(max(0, s.max - s.min) for s in alone.values()) or units
             findings.add(Finding(codes.CL_NO_MESSAGES, name, "", at, 0, {"units": units}))

@@ -13,12 +13,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from heapq import merge
 from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.checks.log.logs import Pointing
+from rmqstore.checks.log.logs import Logs, Pointing
 from rmqstore.checks.problems import codes
 from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, JournalFiles, State, list_journals
 from rmqstore.documents.outcome import before
@@ -32,7 +33,6 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
-from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.halfrecord import message_with_body
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, Fault, check_message, is_filler, parse_message
 from rmqstore.formats.ranges import Ranges
@@ -44,7 +44,6 @@ from rmqstore.views.lookup import Found, Indexed, KeyIndex, Place, entries_at
 from rmqstore.views.progress import PopProgress
 
 if TYPE_CHECKING:
-    from rmqstore.checks.log.queue_parts import QueuePart
     from rmqstore.checks.problems.account import Account
     from rmqstore.checks.verify import Verified
 
@@ -222,6 +221,11 @@ class LostMessages:
         out.at_least |= account.at_least
         known = {(one.topic, one.queue_id, one.queue_offset) for one in out.damaged}
         readable = {place for place in known if _is_in_log(account, place)}
+        out.damaged = [
+            one  # brokers read what else is only mended
+            for one in out.damaged
+            if not one.mended or (one.topic, one.queue_id, one.queue_offset) not in readable
+        ]
         counts = Counter(place[:2] for place in known - readable)
         found: list[LostMessage] = []
         unlisted: dict[str, int] = {}
@@ -239,15 +243,16 @@ class LostMessages:
             if left > 0:
                 unlisted[f"{topic}/{queue_id}"] = left
         out.damaged += self._indexed(found)
-        listed = len(out.damaged) - len(readable)
+        listed = sum((one.topic, one.queue_id, one.queue_offset) not in readable for one in out.damaged)
         left = account.lost_already - account.fillers - listed - sum(unlisted.values())
         out.unlisted = unlisted | ({"": left} if left > 0 else {})
 
-    def undelivered(self, account: Account, parts: Mapping[QueueName, QueuePart]) -> Iterator[LostMessage]:
+    def undelivered(self, account: Account, logs: Logs) -> Iterator[LostMessage]:
         """Yield the messages that stay in the log and reach no consumer, once for each queue that lacks them.
 
-        `parts`: the queues according to the log. Of several records with one queue offset, the unit leads to one.
+        Of several records with one queue offset, the unit leads to one.
         """
+        parts = logs.queues
         wanted = {name: one.undelivered for name, one in account.queues.items() if one.undelivered}
         for (topic, queue_id), numbers in wanted.items():
             if properties.is_lmq(topic):  # the record is of another queue
@@ -256,8 +261,9 @@ class LostMessages:
         if not any(not properties.is_lmq(topic) for topic, _ in wanted):
             return
         lacking = {name: Ranges.of((m.start, m.stop) for m in parts[name].missing) for name in wanted if name in parts}
-        for one in chain.from_iterable(read_records(self.store, "messages", Job(Selection()))):
-            found = lookup.by_offset(self.store, one.offset)
+        offsets = (one.offset for one in chain.from_iterable(read_records(self.store, "messages", Job(Selection()))))
+        for offset in merge(offsets, sorted(at for whole in logs.witnesses.whole.values() for _, at in whole)):
+            found = lookup.by_offset(self.store, offset)
             if found is None or not found.sound:
                 continue
             topic, queue_id, number = found.queue_place

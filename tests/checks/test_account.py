@@ -150,3 +150,24 @@ def test_a_record_at_a_wrong_place_is_one_lost_message(tmp_path: Path) -> None:
     overwrite(hit.path, hit.at + HEAD.at("queue_id"), (1).to_bytes(4, "big"))
     account = account_of(look(root))
     assert account["lost_already"] == 0  # its unit shows that it is there
+
+
+def test_a_log_whose_messages_have_all_expired_is_no_loss(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    last = log_files(root)[-1]
+    for path in log_files(root):
+        path.unlink()
+    (last.parent / f"{int(last.name) + 65536:020}").write_bytes(bytes(65536))
+    report = look(root)
+    assert (dict(report.findings.counts), report.exit_code) == ({}, 0)
+    assert account_of(report) | {"unread_gone": {}} == NOTHING | {"gone_before_begin": 553}
+
+
+def test_a_message_whose_entry_has_a_damaged_header_is_not_lost(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-dledger", tmp_path)
+    found = rows(root)
+    row = found[len(found) // 2]
+    overwrite(row.path, row.at - row.body_offset, b"\xff" * 8)
+    report = look(root)
+    assert dict(report.findings.counts) == {"DL-HEADER": 1}
+    assert account_of(report) == NOTHING

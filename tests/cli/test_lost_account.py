@@ -15,7 +15,8 @@ from tests.cases.case import make, read_case, recover_words
 from tests.command import run, run_json
 from tests.damage import garble
 from tests.repair.salvaging import rows
-from tests.stores import copy_store, write_broker_conf
+from tests.rocksdb_rows import without_extra
+from tests.stores import copy_store, unpack, write_broker_conf
 
 CASES = (
     "CL-BODY-CRC",
@@ -136,3 +137,10 @@ def test_after_a_repair_nothing_of_a_filler_is_told_of_its_message(tmp_path: Pat
     }
     assert [{name: row[name] for name in unknown} for row in messages] == [unknown, unknown]
     assert "at least 2 messages lost" in run("journals", str(store)).stdout
+
+
+def test_what_was_not_checked_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    without_extra(monkeypatch)
+    done = run("lost", str(unpack("5.4.0-pop-kv")))
+    assert done.exit_code == 4
+    assert "note: not checked: kvStore/" in done.stderr

@@ -80,6 +80,7 @@ class Witnesses:
     `outside`: offsets without a good record. `listed`: queue offsets whose unit points there, by queue. `before`: queue
     offsets whose unit points before the log, by queue: of messages that expired, or are gone with the first files.
     `replaced`: queue offsets whose unit points into a file of another log, by queue: its records have their places.
+    `whole`: queue offsets and log offsets of whole messages in DLedger entries with a damaged header, by queue.
     `shared`: light queues, whose units point to messages of other queues. `offsets`: log offsets outside of good
     records that index entries and entries of DLedger's index have, sorted; `named`: those that a unit has, too.
     `begin`: where the log began. `tail`: the end of its last good record, in a file of `file_size`; `stale`: old
@@ -92,6 +93,7 @@ class Witnesses:
     listed: dict[QueueName, list[tuple[int, int]]] = field(default_factory=dict)
     before: dict[QueueName, list[tuple[int, int]]] = field(default_factory=dict)
     replaced: dict[QueueName, list[tuple[int, int]]] = field(default_factory=dict)
+    whole: dict[QueueName, list[tuple[int, int]]] = field(default_factory=dict)
     offsets: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     named: Bool = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
     begin: int = 0

@@ -35,9 +35,9 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.formats import consumequeue, properties
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
-from rmqstore.formats.message import TRANSACTION_COMMIT
+from rmqstore.formats.message import TRANSACTION_COMMIT, Fault, check_message
 from rmqstore.formats.services import is_sound_topic, one_bit_apart
-from rmqstore.scan.kernels import I64, Bool, consecutive, leading
+from rmqstore.scan.kernels import I64, Bool, consecutive, leading, within
 from rmqstore.scan.units import UnitArray, last_nonzero_in, recovery_end, unit_chunks
 from rmqstore.texts import Text
 
@@ -181,6 +181,22 @@ class QueueCheck:
         gone = expired & (chunk.offset < witnesses.begin)
         witnesses.add_expired(name, chunk.start + np.flatnonzero(gone))
         witnesses.add_units(name, self.part, chunk.start, np.where(gone, -1, chunk.offset), chunk.size)
+        if any(result.body_offset for result in self.logs.results):
+            self._find_whole(name, chunk)
+
+    def _find_whole(self, name: QueueName, chunk: QueueChunk) -> None:
+        """Note units whose message is whole, although the header of its DLedger entry is damaged.
+
+        Brokers read the message by its unit, without the header.
+        """
+        damaged = within(self.logs.witnesses.outside, chunk.offset) & chunk.valid
+        for row in np.flatnonzero(damaged)[:KEPT].tolist():
+            number, offset, size = chunk.start + row, int(chunk.offset[row]), int(chunk.size[row])
+            message = self.logs.record(offset, size) if self.logs.damaged(offset) else None
+            if message is None or message.size != size or check_message(message, offset) is not Fault.NONE:
+                continue
+            if (message.topic_text, message.queue_id, message.queue_offset) == (*name, number):
+                self.logs.witnesses.whole.setdefault(name, []).append((number, offset))
 
     def _check_tail(self, chunk: QueueChunk, rows: I64) -> None:
         """Check units after the end. A broker reads those that follow it directly; others are ghosts."""
