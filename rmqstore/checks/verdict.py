@@ -24,7 +24,15 @@ from rmqstore.checks.beside.settings import Misfit, misfits
 from rmqstore.checks.log import delay_levels
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.account import Account
-from rmqstore.checks.problems.report import Fact, Finding, Report, VersionRange, damage_words, damaged_messages
+from rmqstore.checks.problems.report import (
+    Fact,
+    Finding,
+    Report,
+    VersionRange,
+    damage_words,
+    damaged_messages,
+    store_words,
+)
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.queues.undelivered import (
     AllDispatched,
@@ -174,17 +182,21 @@ def _rules(version: str, *, dledger: bool) -> object:
 
 
 class NewerFormat(NamedTuple):
-    """A format, in words that follow "cannot read", and the first version that reads it."""
+    """A format, in words that follow "cannot read", and the first version that reads it.
+
+    `in_rows`: it is a RocksDB of queues or of configuration, which `rebuild cq --storage files` turns into files.
+    """
 
     words: str
     since: str
+    in_rows: bool = False
 
 
 _V2 = NewerFormat(Text("records of version 2 (topic names of more than 127 bytes)"), "5.1.0")
 _IPV6 = NewerFormat(Text("records with IPv6 addresses"), "4.6.0")
 _BATCH = NewerFormat(Text("queues of type BatchCQ"), "5.0.0")
-_ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0")
-_SEPARATE = NewerFormat(Text("consume queues in {directory}/", directory=SEPARATE), "5.5.0")
+_ROCKSDB = NewerFormat(Text("consume queues in RocksDB"), "5.2.0", True)
+_SEPARATE = NewerFormat(Text("consume queues in {directory}/", directory=SEPARATE), "5.5.0", True)
 _LIGHT = NewerFormat(Text("light queues (%LMQ%) that are only in RocksDB"), "5.5.0")
 _CONFIG = Text("topics, groups and consumer offsets in RocksDB")
 _ATTRIBUTES_SINCE = "5.0.0"
@@ -212,7 +224,8 @@ def newer_formats(store: Store, report: Report, forecast: StartForecast) -> list
     database = directory_of(store, OFFSETS)
     since = _CONFIG_SINCE.get(database, "5.2.0") if database is not None else forecast.version
     if version_number(forecast.version) < version_number(since):
-        found.append(NewerFormat(Text("{config} (config/{database}/)", config=_CONFIG, database=database), since))
+        words = Text("{config} (config/{database}/)", config=_CONFIG, database=database)
+        found.append(NewerFormat(words, since, store.kind is StoreKind.ROCKSDB))
     if version_number(forecast.version) < version_number(_ATTRIBUTES_SINCE):
         attributed = topics_with_attributes(store.files, store.root)
         if attributed:
@@ -284,10 +297,12 @@ def _at_stop(store: Store, forecast: StartForecast) -> Iterator[tuple[int, int]]
             yield head["magic"], head["sys_flag"]
 
 
-def newer_finding(newer: list[NewerFormat], forecast: StartForecast) -> Finding:
-    """Return BR-TOO-OLD for a version that cannot read these formats."""
+def newer_finding(store: Store, newer: list[NewerFormat], forecast: StartForecast) -> Finding:
+    """Return BR-TOO-OLD for a version that cannot read these formats, with the command that converts them, if any."""
     since = max((one.since for one in newer), key=version_number)
     facts: dict[str, Fact] = {"cannot_read": joined((one.words for one in newer), "; "), "readable_from": since}
+    if all(one.in_rows for one in newer) and store.dledger is None:
+        facts["run"] = f"rmqstore rebuild {store_words(str(store.path), store.config.source)} cq --storage files"
     return Finding(codes.BR_TOO_OLD, "store", facts=facts | {"broker": forecast.version})
 
 
@@ -352,7 +367,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         facts["broker"] = forecast.version
         found.add(Finding(codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
     if newer := [*answer.newer, *answer.unserved]:
-        found.add(newer_finding(newer, forecast))
+        found.add(newer_finding(store, newer, forecast))
     if forecast.starts and answer.taken and report.clean and not report.live:
         facts = {"messages": answer.taken, "broker": forecast.version}
         found.add(Finding(codes.BR_START_LOSES, "store", "", 0, 0, facts))

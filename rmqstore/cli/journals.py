@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import stat
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -63,6 +64,21 @@ class ListedJournal:
     def words(self) -> Text:
         """The state in words."""
         return _STATES["importing" if self.folder.being_made else self.state]
+
+    @property
+    def changed_since(self) -> str:
+        """The path of a file of the repair that was written to after it, for which undo is refused; "" if none was."""
+        from rmqstore.documents.journal import STATE
+        from rmqstore.documents.paths import status_of
+
+        end = status_of(self.folder.path / STATE)
+        if self.plan is None or end is None or not self.folder.record.times_kept:
+            return ""
+        for step in self.plan.steps:
+            status = status_of(self.folder.store / step.path)
+            if status is not None and stat.S_ISREG(status.st_mode) and status.st_mtime_ns > end.st_mtime_ns:
+                return step.path
+        return ""
 
     @property
     def made(self) -> int:
@@ -274,6 +290,8 @@ def _undo_lines(one: ListedJournal, last: str) -> Iterator[str]:
             yield Text("  ended half-way: {files} of its plan stay", files=stay)
     elif one.state == "done" and one.folder.name < last:
         yield Text("  can no longer be undone: {last} has deleted files for ever after it", last=last)
+    elif one.state == "done" and (changed := one.changed_since):
+        yield Text("  can no longer be undone: {path} was written to after it", path=changed)
     elif one.state == "done":
         yield Text("  to undo: {command}", command=one.folder.command("undo"))
 

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import importlib
 import os
+import shlex
 import signal
 import stat
 import sys
@@ -207,7 +208,7 @@ class CommandGroup(click.Group):
             return _bug(e, as_json)
 
     def _system_error(self, e: OSError, as_json: bool) -> int:
-        from rmqstore.files.disk import is_full
+        from rmqstore.files.disk import is_full, read_only
 
         what = about(e.filename, e) if e.filename else reason(e)
         if isinstance(e, BrokenPipeError):
@@ -222,6 +223,8 @@ class CommandGroup(click.Group):
         if e.errno in (errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.EISDIR):
             user = Text("check the path, and run as the user that runs the broker")
             return _tell(3, "not-readable", what, user, as_json)
+        if e.errno == errno.EROFS and isinstance(e.filename, str | bytes | os.PathLike):
+            return _tell(5, "read-only", *read_only(Path(os.fsdecode(e.filename))), as_json)
         if is_full(e) or e.errno == errno.EROFS:
             return _tell(5, "no-space", what, Text("free space, or write the output elsewhere"), as_json)
         if e.errno is None:
@@ -254,7 +257,6 @@ def _meant(word: str) -> str:
 def _who_may(path: Path) -> tuple[str, str]:
     """Return the owner of a path without permission, to append to the error, and advice."""
     import pwd
-    import shlex
 
     try:
         status = path.stat()

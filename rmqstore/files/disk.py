@@ -73,6 +73,15 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
+def read_only(path: Path) -> tuple[Text, Text]:
+    """Return message and advice for a path on a file system that is mounted read-only; the path may not exist."""
+    mount = next((place for place in (path.absolute(), *path.absolute().parents) if place.is_mount()), Path("/"))
+    return (
+        Text("{path}: the file system {mount} is mounted read-only", path=path, mount=mount),
+        Text("remount it (mount -o remount,rw {mount}), or write elsewhere", mount=shlex.quote(str(mount))),
+    )
+
+
 def explain(error: OSError, path: Path) -> RmqStoreError:
     """Return the error of this project, with advice, for an OSError on `path`."""
     message = about(path, error)

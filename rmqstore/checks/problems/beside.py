@@ -786,8 +786,8 @@ BROKER: Rows = (
         title=Text("the broker version is too old for the store"),
         why_not=Text("the store is not damaged: this version does not know what newer versions write"),
         to_do=Text(
-            "start the version named above or a newer one; or export the messages with `rmqstore export`, and "
-            "import them into a new store"
+            "start the version named above or a newer one; or run the command that `rmqstore verify` shows; or export "
+            "the messages with `rmqstore export`, and import them into a new store"
         ),
         about=Text(
             "The log has records, or the store has queues or configuration, that this version cannot read: its start "

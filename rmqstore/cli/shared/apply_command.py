@@ -10,7 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.cli.printing.output import Output, tell_error, warn
-from rmqstore.errors import AppliedUnchecked, BrokenPlan, Refused, RmqStoreError, UsageError
+from rmqstore.errors import (
+    AppliedUnchecked,
+    BrokenPlan,
+    NoSpace,
+    PlanStale,
+    Refused,
+    RmqStoreError,
+    StoreIsLive,
+    UsageError,
+)
 from rmqstore.files.disk import real_path
 from rmqstore.texts import Placed, Text, joined
 
@@ -194,10 +203,11 @@ def finish(out: Output, change: Change, applying: Applying) -> int:
         if not plan.empty or plan.decisions:
             return 1
         return change.report.exit_code  # problems may remain that it does not repair, or that were not checked
-    if not out.as_json and out.path is None:
+    shown = not out.as_json and out.path is None
+    if shown:
         out.lines(_plan_lines(change, out.verbose), wrap=True)
     again = replace(change.options, quick=False)
-    with apply_and_verify(out, change.store, plan, applying, again) as (applied, after):
+    with _refusal_shown(out, shown), apply_and_verify(out, change.store, plan, applying, again) as (applied, after):
         differs = change.outcome.differences(Outcome.of(after)) if change.outcome is not None else []
         _print(out, change, digest, applied, after, differs)
     return tell_differences(differs, applied) or after.exit_code
@@ -236,6 +246,17 @@ def _safe_lines(change: Change) -> Iterator[str]:
     yield from (Placed("  {question}", question=question) for question in change.questions)
     yield Text("Next: rmqstore recover {store}", store=store_words(report.repairable, report.config))
     yield Text("      shows the whole plan, and what each decision costs.")
+
+
+@contextlib.contextmanager
+def _refusal_shown(out: Output, shown: bool) -> Iterator[None]:
+    """After a plan that was shown, say on stdout, too, that it is not applied: `| tail` shows only the end."""
+    try:
+        yield
+    except (Refused, PlanStale, StoreIsLive, NoSpace) as error:
+        if shown and out.terminal_width is None:
+            out.lines(["", Text("Not applied: {why}", why=error.message)], wrap=True)
+        raise
 
 
 def tell_differences(differs: Sequence[str], applied: Applied) -> int:

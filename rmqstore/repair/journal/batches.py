@@ -20,6 +20,7 @@ import contextlib
 import itertools
 import json
 import os
+import shlex
 import stat
 import struct
 import zlib
@@ -224,6 +225,8 @@ class Status(Enum):
     AFTER = "after"
     MIXED = "mixed"
     """Every byte is either the old or the new one: the step was interrupted."""
+    TOUCHED = "touched"
+    """As after the step, but the time of the file is another: it was written to elsewhere, or copied."""
     FOREIGN = "foreign"
     """Something other than this journal has changed it."""
 
@@ -625,7 +628,7 @@ def _probe(work: ApplyWork, batch: Batch, number: int, begun: int, *, torn: bool
         status = probe_in_place(step, path, meta.after, before, torn=torn, entries=work.folder.disk)
         now = work.status(path)
         if status is Status.AFTER and now is not None and work.folder.touched_since(now, work.mtime(meta)):
-            return Status.FOREIGN  # the bytes of the step are unchanged, but something has written to the file
+            return Status.TOUCHED  # the bytes of the step are unchanged, but something has written to the file
         return status
     if isinstance(step, MoveIn):
         return Status.BEFORE if work.status(waiting) is not None else _probe_moved_in(work, step, path, meta)
@@ -666,7 +669,7 @@ def _probe_moved_in(work: ApplyWork, step: MoveIn, path: Path, meta: Meta) -> St
             now.st_size == step.size and fingerprint_range(path, 0, step.size, "runs:", work.folder.disk) == meta.after
         )
     elif (move := work.moves.by_path[step.path]).changed:  # the probes of the steps that change it compare its bytes
-        same = not work.folder.touched_since(now, work.mtime(meta))
+        return Status.TOUCHED if work.folder.touched_since(now, work.mtime(meta)) else Status.AFTER
     else:
         same = fingerprint_entry(path, move.expect, work.folder.disk) == move.expect
     return Status.AFTER if same else Status.FOREIGN
@@ -690,6 +693,7 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
     record, log, batches = work.folder.record, work.log, work.batches
     begun = min(len(batches), record.batches_done + 1, len(log.batches))
     changed: list[str] = []
+    written = False
     for number in range(begun):
         torn = work.folder.state is State.UNDOING or number >= record.batches_done
         batch = log.batches[number]
@@ -705,17 +709,49 @@ def probe_all(work: ApplyWork, *, for_undo: bool) -> int:
                 status = Status.FOREIGN if _is_taken(work, step, begun) else Status.AFTER
             else:
                 status = _probe(work, batch, step_number, begun, torn=torn)
-            if status is Status.FOREIGN or (status is Status.BEFORE and not torn and not for_undo):
+            if status is Status.TOUCHED:
                 changed.append(step.path)
+            elif status is Status.FOREIGN or (status is Status.BEFORE and not torn and not for_undo):
+                changed.append(step.path)
+                written = True
             elif for_undo and isinstance(step, MakeDirectory) and status is Status.AFTER:
-                names = work.folder.disk.list(work.paths.locate(step.path))
-                entries = (f"{step.path}/{name}" for name in names)
-                changed.extend(entry for entry in entries if entry not in work.made)
+                listed = work.folder.disk.list(work.paths.locate(step.path))
+                entries = (f"{step.path}/{name}" for name in listed)
+                new = [entry for entry in entries if entry not in work.made]
+                changed += new
+                written |= bool(new)
     if not for_undo:
         changed += _stale_targets(work, begun)
     if changed:
-        raise ChangedSince(Text("changed since the repair: {names}", names=first_few(changed, 5)))
+        names = first_few(changed, 5)
+        raise ChangedSince(
+            Text("changed since the repair: {names}", names=names), _instead(work, written=written, for_undo=for_undo)
+        )
     return begun
+
+
+def _instead(work: ApplyWork, *, written: bool, for_undo: bool) -> str:
+    """Return what to do about a repair whose files have changed since; `written`: not only in their times."""
+    store = shlex.quote(str(work.paths.store))
+    if not for_undo:
+        return Text(
+            "something (a broker?) wrote to the store since: `rmqstore undo` may still undo the repair, and `rmqstore "
+            "verify {store}` shows what the store needs now",
+            store=store,
+        )
+    if not written:
+        return Text(
+            "the bytes that the repair wrote are still there, but these files have other times. If this is a copy of "
+            "the store, undo the original, or copy it with its times (cp -a). Otherwise something (a broker?) wrote to "
+            "the files, and undo would destroy that; `rmqstore verify {store}` shows what the store needs now",
+            store=store,
+        )
+    return Text(
+        "something (a broker?) wrote to the store after the repair, and undo would destroy that. `rmqstore verify "
+        "{store}` shows what the store needs now; what the repair replaced is kept in {journal}",
+        store=store,
+        journal=work.folder.path,
+    )
 
 
 def _images_fit(plan: Plan, batch: Batch) -> bool:

@@ -32,7 +32,7 @@ from rmqstore.errors import (
     RmqStoreError,
     StoreIsLive,
 )
-from rmqstore.files.disk import existing, is_full, real_path
+from rmqstore.files.disk import existing, is_full, read_only, real_path
 from rmqstore.files.lock import refuse_locked
 from rmqstore.files.users import Snapshot, snapshot
 from rmqstore.repair.journal.batches import ApplyWork, probe_all, run_batch, undo_batch, undo_times
@@ -501,6 +501,9 @@ def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
         )
     if is_full(error):
         return NoSpace(Text("no space for the journal: {error}", error=error))
+    if isinstance(error, OSError) and error.errno == errno.EROFS:
+        place = Path(os.fsdecode(error.filename)) if error.filename else folder.store
+        return Refused(*read_only(place))
     if isinstance(error, PermissionError):
         return NotReadable(Text("the journal could not be prepared, nothing was changed: {error}", error=error))
     return Refused(
