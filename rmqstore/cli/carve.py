@@ -38,7 +38,7 @@ _LISTED = 1000
 
 @dataclass(frozen=True, slots=True)
 class CarveOptions:
-    """CarveOptions stores are built."""
+    """How the stores are built, as the options of `carve` say."""
 
     broker_conf: Path | None = None
     file_size: int = 0
