@@ -79,6 +79,10 @@ def info(
     Kind, files, sizes, first and last offsets, topics and queues, clean or unclean shutdown, whether a broker runs,
     checkpoint, DLedger terms and indexes, time range. Reads only a few kilobytes per file, and does not look for
     problems: that is what `rmqstore verify` does.
+
+    --settings reads the file as mqbroker -c does. It does not know mqbroker -n, which replaces namesrvAddr, nor
+    environment variables and system properties; mqbroker -p and -m start no broker. `man rmqstore` says which of them
+    count, and when.
     """
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.sources import LOG_ONLY

@@ -15,6 +15,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,8 @@ FILE_SIZES = frozenset(
 _TRUE_OR_FALSE = ("true", "false", "off", "no", "0")
 _BOM = "\xef\xbb\xbf"  # a UTF-8 byte order mark in ISO-8859-1: it is a part of the first key
 _MAX_FILE = 1 << 20
+_MOST_HINTS = 50  # unknown keys that are compared with the known ones: a file with more is no broker.conf
+_LONGEST_KEY = 100
 
 
 class Unread(StrEnum):
@@ -148,6 +151,7 @@ class BrokerConfFile:
         if self.broken:
             yield UnreadLine(self.broken, "", "", Unread.BROKEN)
         last = self.last()
+        unknown = 0
         for line in self.lines:
             key = line.key or ""
             setting = of.setting_of(key)
@@ -157,7 +161,8 @@ class BrokerConfFile:
             elif setting is not None:
                 yield from _misread(line, setting, of)
             else:
-                yield _unknown(line, of, last)
+                unknown += 1
+                yield _unknown(line, of, last, hint=unknown <= _MOST_HINTS)
 
 
 def _misread(line: PropertyLine, setting: Setting, of: Release) -> Iterator[UnreadLine]:
@@ -170,14 +175,14 @@ def _misread(line: PropertyLine, setting: Setting, of: Release) -> Iterator[Unre
         yield UnreadLine(line.number, key, text, Unread.OTHERWISE, value, write)
 
 
-def _unknown(line: PropertyLine, of: Release, others: Mapping[str, PropertyLine]) -> UnreadLine:
+def _unknown(line: PropertyLine, of: Release, others: Mapping[str, PropertyLine], *, hint: bool) -> UnreadLine:
     key, version = line.key or "", of.version
     bare = key.removeprefix(_BOM)
     if bare != key and not bare.startswith(("#", "!")):
         write = f"{bare}={line.value}" if of.setting_of(bare) is not None else ""
         return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
     found = releases_with(key)
-    near = nearest_key(key, of, without=others)
+    near = nearest_key(key, of, without=others) if hint else ""
     write = f"{near}={line.value.strip()}" if near else ""
     if found is None:
         return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
@@ -191,9 +196,16 @@ def nearest_key(key: str, of: Release, without: Iterable[str] = ()) -> str:
     if key in RENAMED:
         near = RENAMED[key]
         return near if of.setting_of(near) is not None else ""
-    lower = {name.lower(): name for name in known_keys() if of.setting_of(name) is not None and name not in without}
+    if len(key) > _LONGEST_KEY:
+        return ""
+    lower = {name.lower(): name for name in _keys_of(of.version) if name not in without}
     close = difflib.get_close_matches(key.lower(), lower, 1, 0.75)
     return lower[close[0]] if close else ""
+
+
+@cache
+def _keys_of(version: str) -> tuple[str, ...]:
+    return tuple(name for name in known_keys() if release(version).setting_of(name) is not None)
 
 
 def _may_be_home(path: Path) -> bool:

@@ -17,6 +17,7 @@ from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.delays import plan_delays
 from rmqstore.repair.beside.directory import plan_directories, plan_misplaced, store_in_place
 from rmqstore.repair.beside.dledger import plan_dledger
+from rmqstore.repair.beside.epochs import plan_epochs
 from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
 from rmqstore.repair.beside.timer import plan_timer
 from rmqstore.repair.derived_parts import plan_abort, plan_index, plan_queues, plan_rows_beside_files
@@ -103,6 +104,7 @@ DERIVED = (
     plan_queues,
     plan_index,
     plan_checkpoint,
+    plan_epochs,
     plan_configs,
     plan_timer,
     plan_offsets,

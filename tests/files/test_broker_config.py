@@ -163,3 +163,16 @@ def test_every_version_has_its_own_defaults() -> None:
     assert release("4.9.6").without_jar == ("store",)
     assert release("4.9.7").without_jar == ()
     assert BrokerConfig().text("storePathRootDir") == ""
+
+
+def test_a_file_with_very_many_unknown_keys_is_read_at_once_and_only_the_first_get_a_hint(tmp_path: Path) -> None:
+    lines = [f"deletWhen{number}=04\n" for number in range(40_000)]
+    unread = read(tmp_path, "".join(lines)).unread
+    assert len(unread) == len(lines)
+    assert unread[0].write == "deleteWhen=04"
+    assert unread[-1].write == ""
+
+
+def test_a_very_long_key_has_no_hint(tmp_path: Path) -> None:
+    (line,) = read(tmp_path, "deleteWhen" * 50_000 + "=04\n").unread
+    assert (line.why, line.write) == (Unread.UNKNOWN, "")

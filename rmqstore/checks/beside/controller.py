@@ -5,7 +5,7 @@ epochs it counts as a new replica and skips that. An epoch after the end of the 
 long: the broker appends no further epoch, and as a slave asks the master for messages after its own end.
 
 Source: AutoSwitchHAClient#doTruncate, AutoSwitchHAService#changeToMaster, EpochFileCache#appendEntry,
-#setLastEpochEntryEndOffset, #findConsistentPoint (RocketMQ 5.1.4, 5.4.0; the real classes were run)
+#setLastEpochEntryEndOffset, #findConsistentPoint (RocketMQ 5.1.4, 5.4.0, 5.5.1; the real classes were run)
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ def check_epochs(store: Store, end: int, findings: Findings) -> None:
         facts: dict[str, Fact] = {"log_end": end}
         findings.add(Finding(codes.CFG_NO_EPOCHS, "store", EPOCHS, facts=facts))
         return
-    beyond = [one for one in stored_epochs(store) if one.start_offset > end]
+    epochs = stored_epochs(store)
+    beyond = [one for one in epochs if one.start_offset > end]
     if beyond:
         facts = {"epoch": beyond[0].epoch, "starts_at": beyond[0].start_offset, "log_end": end, "count": len(beyond)}
+        if len(beyond) < len(epochs):
+            facts["kept"] = len(epochs) - len(beyond)
         findings.add(Finding(codes.CFG_EPOCH_BEYOND, "store", EPOCHS, facts=facts))

@@ -481,16 +481,17 @@ CONFIG: Rows = (
             "truncate log`). A master without earlier epochs makes its slaves truncate to where it became the master."
         ),
     ),
-    warning(
+    repairable_warning(
         code=codes.CFG_EPOCH_BEYOND,
         title=Text("an epoch starts after the end of the log"),
-        why_not=Text("only another replica has the messages of this epoch"),
-        to_do=Text("make this replica again from the master, with `rmqstore seed`"),
+        proof="kept",
+        to_do=Text("make this replica again from the master, with `rmqstore seed`, to get the messages of this epoch"),
         about=Text(
             "epochFileCheckpoint has an epoch whose first message the log does not have: the end of the log is lost, "
             "or the file belongs to another store. As a slave, the broker asks its master for messages after its own "
             "end, and gets none. As a master, it appends no further epoch, and its slaves truncate to a wrong history "
-            "(EpochFileCache#findConsistentPoint, #appendEntry)."
+            "(EpochFileCache#findConsistentPoint, #appendEntry). The repair drops these epochs; only another replica "
+            "has their messages. If no epoch starts before the end of the log, the file is another store's, and stays."
         ),
     ),
 )

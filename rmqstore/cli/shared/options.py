@@ -31,7 +31,7 @@ from rmqstore.errors import UsageError
 from rmqstore.files import pace
 from rmqstore.files.disk import StorePath, real_path
 from rmqstore.files.versions import exact_version
-from rmqstore.texts import Text
+from rmqstore.texts import Text, many
 
 if TYPE_CHECKING:
     from rmqstore.checks.options import VerifyOptions
@@ -134,6 +134,7 @@ class Command(click.Command):
                     formatter.write(f"  {line}\n")
 
 
+_MOST_WARNINGS = 20  # lines of broker.conf that are named
 _FINDS_LINES = ("verify",)  # lines of broker.conf without effect are findings
 
 
@@ -247,10 +248,14 @@ def read_config(out: Output, path: Path | None, version: str | None = None, *, t
         with contextlib.suppress(UsageError):  # the command itself refuses an unknown version
             exact = exact_version(version)
     config = BrokerConfig.read(path, exact)
-    for line in config.unread if tells else ():
+    unread = config.unread if tells else []
+    for line in unread[:_MOST_WARNINGS]:
         hint = Text("; write {line}", line=line.write) if line.write else ""
         words = Text("warning: {path}, line {number}: {what}{hint}")
         out.note(words.format(path=path, number=line.number, what=line.words(config.version), hint=hint))
+    if (more := len(unread) - _MOST_WARNINGS) > 0:
+        lines = Text("warning: {path}: {lines} without effect; `rmqstore info STORE --settings` lists all of them")
+        out.note(lines.format(path=path, lines=many(more, "more line")))
     return config
 
 
