@@ -13,9 +13,9 @@ broker broker_user bytes cannot_read cause check_points claimed commitlog_files_
 compressed_file computed_CRC condition configured count curr_term damaged delivered_again directories directory
 dledger_begins effect end end_of_log endless entries entry_size epoch error expected expected_index family fault faults
 field file file_size files first_due_time first_offset first_timestamp first_unit from goes_back got group has_its_own
-in in_future in_timer_queue in_topics_json index journal key keys last_due_time last_index last_offset last_read_time
-last_store_timestamp last_term last_timer_log_flush_pos last_timer_queue_offset last_timestamp leads left legacy_end
-length level levels line log_end loops magic master_timer_queue_offset max message_queue_offset messages
+in in_future in_timer_queue in_topics_json index journal kept key keys last_due_time last_index last_offset
+last_read_time last_store_timestamp last_term last_timer_log_flush_pos last_timer_queue_offset last_timestamp leads left
+legacy_end length level levels line log_end loops magic master_timer_queue_offset max message_queue_offset messages
 messages_looked_at messages_with_units min min_offset missing mode next offset option other other_records owner path
 perm phy_offset physical_offset pos pre_blanks prev_pos problem queue_id queue_offset queue_type queues read_queues
 readable_from reason recorded_CRC records records_from right_name right_queue rows says set setting size spares
