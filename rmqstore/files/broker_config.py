@@ -276,7 +276,11 @@ class BrokerConfig:
             raise NotReadable(about(path, e)) from None
         if b"\0" in raw:
             raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
-        return cls(source=str(path), file=BrokerConfFile.parse(raw), version=version or NEWEST)
+        file = BrokerConfFile.parse(raw)
+        for line in file.lines:  # by an escape, such as \\u0000
+            if "Path" in (line.key or "") and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in line.value):
+                raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
+        return cls(source=str(path), file=file, version=version or NEWEST)
 
     def read_by(self, version: str) -> BrokerConfig:
         """Return the same configuration as a broker of another version reads it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.errors import BadBrokerConfig
 from rmqstore.files.broker_config import BrokerConfig, Unread
 from rmqstore.files.broker_settings import parse_double, release
 
@@ -176,3 +177,9 @@ def test_a_file_with_very_many_unknown_keys_is_read_at_once_and_only_the_first_g
 def test_a_very_long_key_has_no_hint(tmp_path: Path) -> None:
     (line,) = read(tmp_path, "deleteWhen" * 50_000 + "=04\n").unread
     assert (line.why, line.write) == (Unread.UNKNOWN, "")
+
+
+@pytest.mark.parametrize("escape", ["\\u0000", "\\ud800"])
+def test_a_path_with_a_character_that_no_path_has_is_refused(escape: str, tmp_path: Path) -> None:
+    with pytest.raises(BadBrokerConfig):
+        read(tmp_path, f"storePathCommitLog=/a{escape}b\n")
