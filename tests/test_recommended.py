@@ -212,6 +212,37 @@ def backed_up_damaged(folder: Path) -> Path:
     return store
 
 
+def written_after_repair(folder: Path) -> Path:
+    """A broker has written over what a repair wrote."""
+    store = repaired(folder)
+    for path in store.glob("commitlog/*"):
+        zero(path, 0, path.stat().st_size)
+    return store
+
+
+def copied_after_repair(folder: Path) -> Path:
+    """A copy with the bytes of its original, and times of its own."""
+    store = repaired(folder)
+    other = folder / "original"
+    store.rename(other)
+    shutil.copytree(other, store, copy_function=shutil.copyfile)
+    return store
+
+
+def written_in_a_repair(folder: Path) -> Path:
+    """A broker has written to a store whose repair stopped half-way."""
+    store = unfinished(folder)
+    for path in store.glob("commitlog/*"):
+        zero(path, 0, path.stat().st_size)
+    return store
+
+
+def with_damaged_repository(folder: Path) -> Path:
+    store = backed_up(folder)
+    flip(max((folder / "repo" / "a" / "log").rglob("0*")), 100)
+    return store
+
+
 @dataclass(frozen=True)
 class Situation:
     """A store, the command that recommends another one, and a pattern of that. `ends`: its exit code as printed."""
@@ -236,6 +267,44 @@ SITUATIONS = {
         ("undo", "{first journal}"),
         r"`rmqstore (undo [^`]*)` first",
         text="run `rmqstore undo {later}` first",
+    ),
+    "undo of what was written over": Situation(
+        written_after_repair,
+        ("undo", _NAME, "--last"),
+        r"`rmqstore (verify [^`]*)`",
+        1,
+        text="something (a broker?) wrote to the store after the repair, and undo would destroy that. `rmqstore verify "
+        "{store}` shows what the store needs now; what the repair replaced is kept in {journal}",
+    ),
+    "undo in a copy": Situation(
+        copied_after_repair,
+        ("undo", _NAME, "--last"),
+        r"`rmqstore (verify [^`]*)`",
+        text="the bytes that the repair wrote are still there, but these files have other times. If this is a copy of "
+        "the store, undo the original, or copy it with its times (cp -a). Otherwise something (a broker?) wrote to the "
+        "files, and undo would destroy that; `rmqstore verify {store}` shows what the store needs now",
+    ),
+    "resume over what was written": Situation(
+        written_in_a_repair,
+        ("resume", "{first journal}"),
+        r"`rmqstore (verify [^`]*)`",
+        1,
+        text="something (a broker?) wrote to the store since: `rmqstore undo` may still undo the repair, and `rmqstore "
+        "verify {store}` shows what the store needs now",
+    ),
+    "a repair that needs a decision": Situation(
+        without_a_file,
+        ("recover", _NAME, "--safe"),
+        r"Next: rmqstore (recover .*)",
+        1,
+        text="Next: rmqstore recover {store}",
+    ),
+    "a copy of a damaged repository": Situation(
+        with_damaged_repository,
+        ("snapshots", "repo", "--copy", "other"),
+        r"`rmqstore (snapshots [^`]*)`",
+        1,
+        text="`rmqstore snapshots {address} --check` lists all faults",
     ),
     "a repair that stopped": Situation(unfinished, ("verify", _NAME), r"rmqstore (undo .*)"),
     "a repair that stopped is resumed": Situation(unfinished, ("verify", _NAME), r"rmqstore (resume .*)"),
