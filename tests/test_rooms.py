@@ -17,9 +17,9 @@ import rmqstore
 
 ROOT = Path(rmqstore.__file__).parent
 MOST = {
-    "cli.dump": 20_500,
-    "cli.du": 20_500,
-    "cli.info": 20_500,
+    "cli.dump": 20_000,
+    "cli.du": 20_000,
+    "cli.info": 20_000,
     "cli.journals": 14_000,
     "cli.backup": 26_700,
     "brokers.simulate": 17_500,

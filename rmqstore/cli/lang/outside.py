@@ -11,17 +11,18 @@ FACTS = """
 absent acknowledgements actual address at_least bak base_offset because before behind body born_port born_timestamp
 broker broker_user bytes cannot_read cause check_points claimed commitlog_files_end commitlog_offset committed_index
 compressed_file computed_CRC condition configured count curr_term damaged delivered_again directories directory
-dledger_begins effect end end_of_log endless entries entry_size epoch error expected expected_index family fault faults
-field file file_size files first_due_time first_offset first_timestamp first_unit from goes_back got group has_its_own
-in in_future in_timer_queue in_topics_json index journal kept key keys last_due_time last_index last_offset
-last_read_time last_store_timestamp last_term last_timer_log_flush_pos last_timer_queue_offset last_timestamp leads left
-legacy_end length level levels line log_end loops magic master_timer_queue_offset max message_queue_offset messages
-messages_looked_at messages_with_units min min_offset missing mode next offset option other other_records owner path
-perm phy_offset physical_offset pos pre_blanks prev_pos problem queue_id queue_offset queue_type queues read_queues
-readable_from reason recorded_CRC records records_from right_name right_queue rows says set setting size spares
-stands_at starts_at state store_host store_host_of_other_files store_port store_timestamp syntax sys_flag tags_code
-target term text tier_end times to topic topics unique_id unique_key unit unit_queue_id unit_queue_offset unit_topic
-units units_that_fit until value versions what wrong wrote youngest zero_bytes
+dledger_begins effect end end_of_log endless entries entry_size epoch error expected expected_index family fault
+faults field file file_size files first_due_time first_offset first_timestamp first_unit from goes_back got group
+has_its_own in in_future in_timer_queue in_topics_json index journal kept key keys last_due_time last_index
+last_offset last_read_time last_store_timestamp last_term last_timer_log_flush_pos last_timer_queue_offset
+last_timestamp leads left legacy_end length level levels line log_end logical_queue loops magic
+master_timer_queue_offset max message_queue_offset messages messages_looked_at messages_with_units min min_offset
+missing mode next offset option other other_records owner path perm phy_offset physical_offset pos pre_blanks prev_pos
+problem queue_id queue_offset queue_type queues read_queues readable_from reason recorded_CRC records records_from
+right_name right_queue rows says set setting size spares stands_at starts_at state store_host
+store_host_of_other_files store_port store_timestamp syntax sys_flag tags_code target term text tier_end times to
+topic topics unique_id unique_key unit unit_queue_id unit_queue_offset unit_topic units units_that_fit until value
+versions what wrong wrote youngest zero_bytes
 """
 """Keys of `Finding.facts`: Babel extracts `absent {value}`, `at least {value}` and so on."""
 SYSTEM = (
