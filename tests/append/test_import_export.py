@@ -51,7 +51,9 @@ def run_json(*words: str) -> dict[str, Any]:
 def conf(name: str, folder: Path) -> Path:
     """Write the broker.conf of a fixture, with the file sizes and switches of its broker."""
     path = folder / "broker.conf"
-    settings = meta(name).settings
+    settings = dict(meta(name).settings)
+    if "dledger" in name:
+        settings |= {"dLegerSelfId": "n0", "dLegerPeers": "n0-127.0.0.1:40911"}
     path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
     return path
 

@@ -218,6 +218,6 @@ def test_every_command_that_writes_at_once_is_in_a_section_that_says_so() -> Non
         assert command is not None
         options = {option for parameter in command.params for option in parameter.opts}
         assert ("--apply" in options) == (section == CHANGING), name
-        builds = section in (MAKING, SENDING) or name == "restore"
+        builds = section in (MAKING, SENDING) or name in ("restore", "carve")
         assert ("--dry-run" in options) == builds, name
         assert (section == REPAIRS) == (name in ("undo", "resume")), name

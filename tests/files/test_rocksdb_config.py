@@ -148,9 +148,13 @@ def test_broker_conf_decides_between_databases(settings: dict[str, str], directo
 def test_databases_without_positions_do_not_make_a_store_partly_checked(tmp_path: Path) -> None:
     need_rocksdict()
     store = copy_store("5.5.1-clean", tmp_path)
-    for name in ("users", "acls"):
+    rows = {
+        "users": (b"alice", b'{"username":"alice","password":"x","userType":1,"userStatus":1}'),
+        "acls": (b"User:alice", b'{"subject":{"@type":"User","username":"alice"},"policies":[]}'),
+    }
+    for name, (key, value) in rows.items():
         database = NewDatabase(store / "config" / name, ("default",))
-        database.put("default", [b"alice"], [b"{}"])
+        database.put("default", [key], [value])
         database.finish()
     report = report_of(store)
     assert (report.exit_code, report.unchecked) == (0, [])

@@ -56,7 +56,7 @@ def test_every_message_that_is_not_served_is_counted(name: str, queues: bool, tm
         assert lost >= (0 if queues else after)
         left = f"leave {len(gone) - lost:,} messages" if len(gone) > lost else "would start"
         assert left in str(report["verdict"]), (len(gone), lost)
-        answer = run_json("lost", str(store), "--broker", version, exit_code=1)
+        answer = run_json("lost", str(store), "--broker", version, exit_code=int(lost > 0))
         listed = answer["messages"]
         assert isinstance(listed, list)
         assert [row["cause"] for row in listed].count("cut") == lost

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rmqstore.formats.properties import parse_properties
 from tests import damage
 from tests.cases.case import make, read_case
 from tests.command import run, run_json
@@ -75,8 +76,8 @@ def test_unit_whose_code_may_be_right_is_kept_by_default(tmp_path: Path) -> None
     assert run_json("verify", str(store), exit_code=0)["counts"] == {}
 
 
-def test_repair_that_cannot_bring_back_tags_does_not_claim_their_unit(tmp_path: Path) -> None:
-    """With zeros in the properties, including TAGS, salvage cleans the text, and the unit still contradicts it."""
+def test_lost_tags_are_replaced_by_those_that_fit_the_unit(tmp_path: Path) -> None:
+    """With zeros in the properties, including TAGS, salvage takes the TAGS of another message with the same code."""
     store = copy_store("5.1.4-clean", tmp_path)
     row = pick(store, lambda row: b"TAGS\1" in row.message.properties and row.message.topic == b"log-15445", 3)
     raw = row.path.read_bytes()[row.at : row.at + row.message.size]
@@ -84,12 +85,13 @@ def test_repair_that_cannot_bring_back_tags_does_not_claim_their_unit(tmp_path: 
     damage.overwrite(row.path, at, bytes(row.at + len(raw) - at))
     first = run_json("verify", str(store), exit_code=1)
     assert first["counts"] == {"CL-PROPERTIES": 1, "CQ-WRONG-TAG": 1}
-    plan = run_json("recover", str(store), "--role", "single", "--apply", exit_code=1)
+    plan = run_json("recover", str(store), "--role", "single", "--apply", exit_code=0)
     facts = _dict(plan["facts"])
-    assert plan["cures"] == ["CL-PROPERTIES"]
+    assert plan["cures"] == ["CL-PROPERTIES", "CQ-WRONG-TAG"]
     assert [row["offset"] for row in facts["damaged"]] == [row.offset]
-    assert facts["stays"]["CQ-WRONG-TAG"]["count"] == 1
-    assert run_json("verify", str(store), exit_code=1)["counts"] == {"CQ-WRONG-TAG": 1}
+    assert run_json("verify", str(store), exit_code=0)["counts"] == {}
+    shown = run_json("get", str(store), str(row.offset), exit_code=0)
+    assert _dict(shown["message"])["tags"] == parse_properties(row.message.properties)["TAGS"]
 
 
 @pytest.mark.quick_rows(6)

@@ -203,7 +203,7 @@ def resume_after_a_kill(disk: Path, other: Path) -> None:
     assert os.WIFSIGNALED(os.waitpid(pid, 0)[1])
     assert not first.exists() and not (root / ".rmqstore").exists()
     [path] = other.iterdir()
-    done = run("resume", str(path))
+    done = run("resume", str(path), "--root", str(root))
     assert done.exit_code == 0, done.output
     assert not any((root / step.path).exists() for step in plan.steps)
     assert [one.path for one in journal.list_journals(root)] == [path]

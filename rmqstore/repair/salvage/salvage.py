@@ -159,7 +159,7 @@ def first_damage(log: LogResult, listed: list[int], end: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Filler:
-    """A record that keeps the queue offset of a damaged one.
+    """A record that keeps the queue offset of a damaged one; of a batch, its `count` queue offsets.
 
     `offset` is global, of the record itself (in DLedger: entry position + 48); `length` in bytes. `groups` have not
     consumed this queue offset yet and will get it. `marked` is how a consumer can recognize it: "property", "tag", or
@@ -174,10 +174,11 @@ class Filler:
     groups: tuple[str, ...]
     marked: str
     placed: bool = True
+    count: int = 1
 
     def to_json(self) -> dict[str, Json]:
         """Return what a plan lists of it."""
-        names = ("topic", "queue_id", "queue_offset", "offset", "length", "marked", "placed")
+        names = ("topic", "queue_id", "queue_offset", "count", "offset", "length", "marked", "placed")
         return {**{name: getattr(self, name) for name in names}, "groups": list(self.groups)}
 
 
@@ -393,8 +394,9 @@ class Steps:
         assert message is not None
         found = properties.parse_properties(message.properties)
         code = properties.dispatch_tags_code(slot.topic, found, message.store_timestamp, self.levels)
-        groups = self.evidence.progress.groups(slot.places, max(1, slot.count))
-        self.fillers.append(Filler(at, len(record), *slot.key, groups, marked, placed))
+        count = max(1, slot.count)
+        groups = self.evidence.progress.groups(slot.places, count)
+        self.fillers.append(Filler(at, len(record), *slot.key, groups, marked, placed, count))
         self._give_unit(expected, at if slot.tags_code == code else -1, len(record))
 
     def _give_unit(self, expected: Expected, at: int, size: int) -> None:
