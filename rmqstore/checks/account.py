@@ -134,12 +134,14 @@ def lost_by(
     wrong: Mapping[QueueName, Ranges],
     *,
     only: bool = False,
+    gives_up: bool = False,
 ) -> LostByPlan:
     """Return what a repair loses, by the accounts of a store and of the store as the repair leaves it.
 
     Those messages count that the store has or lists, and that are not in the log afterwards; with `only`, which leaves
     other damage as it is, not those that are then still listed. What fillers of earlier repairs replaced was lost
-    before. `fillers`: where the repair writes some. `wrong`: places that headers have which it corrects.
+    before. `fillers`: where the repair writes some; with `gives_up`, also in place of good messages. `wrong`: places
+    that headers have which it corrects.
     """
     known, left = before.account, after.account or Account()  # a store without log files has none
     if known is None:
@@ -152,6 +154,8 @@ def lost_by(
         then = left.queues.get(name, QueueAccount())
         filled = then.fillers | fillers.get(name, Ranges())
         here = then.in_log - filled - then.replaced
+        if not gives_up:  # another record has the place of the filler, as after a restart of the queue: it stays
+            here |= filled & one.in_log - one.fillers
         restored += len(one.lost_already & here)
         if only:
             here |= then.listed - filled

@@ -549,7 +549,8 @@ def with_loss(plan: Plan, before: Verified, after: Verified) -> Plan:
     if "strategy" not in plan.facts:
         return plan
     fillers, wrong = (by_queue(_places(plan.facts.get(name))) for name in ("fillers", WRONG_PLACES))
-    lost = lost_by(before, after, fillers, wrong, only=bool(plan.facts.get("only")))
+    gives_up = bool(plan.loss.more.get("good_messages_given_up"))
+    lost = lost_by(before, after, fillers, wrong, only=bool(plan.facts.get("only")), gives_up=gives_up)
     queues = {f"{topic}/{queue_id}": count for (topic, queue_id), count in lost.queues.items()}
     more, notes = dict(plan.loss.more), plan.notes
     if lost.room:
