@@ -163,7 +163,10 @@ def lost_by(
         if count := len((there | one.lost_already) - one.fillers - here):
             queues[name] = count
     found = _found_again(before, after, fillers)
-    unplaced = known.unplaced - max(0, found - restored) - (left.unplaced if only else 0)
+    # units list all places that are lost, or some places may be those of messages that only the index shows
+    listed = sum(known.lost_by_queue.values()) <= before.logs.witnesses.units
+    again = found if listed else max(0, found - restored)
+    unplaced = known.unplaced - again - (left.unplaced if only else 0)
     lost = LostByPlan(queues, max(0, unplaced), known.room)
     # it leaves the damage as it is, or brings back what was there
     settled = only or ((restored or found) and not units_gone(before))
