@@ -37,38 +37,21 @@ _PASSING = (CouldNotCheck, NotReadable, NoSpace, Refused)
 """Errors after which --every tries again."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeepOptions:
-    """--keep (seconds), --keep-bytes, and the options that count snapshots."""
-
-    keep: float | None = None
-    keep_bytes: int | None = None
-    keep_last: int | None = None
-    keep_hourly: int | None = None
-    keep_daily: int | None = None
-    keep_weekly: int | None = None
-    keep_monthly: int | None = None
-
-    @property
-    def keeping(self) -> KeepRule:
-        """What the repository keeps."""
-        from rmqstore.backup.keeping import KeepRule
-
-        age = None if self.keep is None else int(self.keep * 1000)
-        counts = self.keep_last, self.keep_hourly, self.keep_daily, self.keep_weekly, self.keep_monthly
-        return KeepRule(age, self.keep_bytes, *counts)
-
-
 def kept_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Return the options of `KeepOptions`."""
+    """Pass the --keep options as one `KeepRule`, `keep`."""
+    function = gathered("keep", "rmqstore.backup.keeping:KeepRule")(function)
     words = Text("Forget the oldest snapshots while they need more than SIZE.")
-    function = click.option("--keep-bytes", type=SIZE, metavar="SIZE", help=words)(function)
+    function = click.option("--keep-bytes", "size", type=SIZE, metavar="SIZE", help=words)(function)
     for period, words in reversed(_PERIODS.items()):
-        function = click.option(f"--keep-{period}", type=click.IntRange(0), metavar="N", help=words)(function)
+        function = click.option(f"--keep-{period}", period, type=click.IntRange(0), metavar="N", help=words)(function)
     words = Text("Keep the last N snapshots, and those that another --keep option keeps; forget the others.")
-    function = click.option("--keep-last", type=click.IntRange(0), metavar="N", help=words)(function)
+    function = click.option("--keep-last", "last", type=click.IntRange(0), metavar="N", help=words)(function)
     words = Text("Keep snapshots, and log files that the broker has deleted, that are not older than TIME (30d).")
-    return click.option("--keep", type=DURATION, metavar="TIME", help=words)(function)
+    return click.option("--keep", "age", type=DURATION, callback=_in_ms, metavar="TIME", help=words)(function)
+
+
+def _in_ms(context: click.Context, option: click.Parameter, seconds: float | None) -> int | None:
+    return None if seconds is None else int(seconds * 1000)
 
 
 _PERIODS = {
@@ -108,11 +91,10 @@ class How:
 @click.option("--full", is_flag=True, help="Read the whole log again, and compare it with the repository.")
 @click.option("--max-rate", type=SIZE, metavar="SIZE", help=RATE)
 @metrics_option
-@gathered("kept", KeepOptions)
 @gathered("how", How)
 @named_roots
 def backup(
-    out: Output, store: Path, config: BrokerConfig, repository: str, every: float | None, kept: KeepOptions, how: How
+    out: Output, store: Path, config: BrokerConfig, repository: str, every: float | None, keep: KeepRule, how: How
 ) -> int:
     """Add a snapshot of a store to a repository, beside a running broker or a stopped one.
 
@@ -149,7 +131,7 @@ def backup(
         make = f"chmod -R go= {shlex.quote(folder.storage.address)}"
         words = Text("note: other users can read {repository}; to make it private: {command}")
         out.note(words.format(repository=folder.storage.address, command=make))
-    options = BackupOptions(kept.keeping, how.full)
+    options = BackupOptions(keep, how.full)
     with pace.at_most(how.max_rate):
         if every is None:
             return _once(out, opened, folder, options, measured)
@@ -355,6 +337,11 @@ class Listed:
     forgotten: Forgotten | None = None
     copied: Copied | None = None
 
+    @property
+    def needed_bytes(self) -> int:
+        """The bytes of the objects that the snapshots need, each object once."""
+        return sum({key: size for one in self.manifests for key, size, _ in one.objects()}.values())
+
 
 @command(
     "snapshots",
@@ -372,9 +359,8 @@ class Listed:
 @click.option("--forget", is_flag=True, help="Remove the snapshots that no --keep option keeps.")
 @click.option("--all", "every", is_flag=True, help="List each snapshot; otherwise, earlier days have one line each.")
 @kept_options
-@gathered("kept", KeepOptions)
 def snapshots(
-    out: Output, repository: str, check: bool, copy: str | None, forget: bool, every: bool, kept: KeepOptions
+    out: Output, repository: str, check: bool, copy: str | None, forget: bool, every: bool, keep: KeepRule
 ) -> int:
     """List the snapshots in a repository, check them, copy them, or forget old ones.
 
@@ -383,9 +369,10 @@ def snapshots(
     snapshot needs; the newest one always stays. It is refused while a backup writes to the same store's folder. Exit
     code 1: --check found a fault; 4: a snapshot cannot be read.
     """
+    from rmqstore.backup.keeping import KeepRule
     from rmqstore.backup.repository import Address, Repository, storage_of
 
-    if forget == (kept == KeepOptions()):
+    if forget == (keep == KeepRule()):
         raise UsageError(Text("--forget needs a --keep option, and these need --forget"), Text("see `--help`"))
     if copy is not None and forget:
         raise UsageError(Text("--copy and --forget exclude each other"), Text("copy first, then forget"))
@@ -396,7 +383,7 @@ def snapshots(
         )
     opened = Repository.open(storage_of(address.repository))
     names = [address.name] if address.name else opened.names()
-    found = [_listed(out, opened.of(name), kept if forget else None, check=check) for name in names]
+    found = [_listed(out, opened.of(name), keep if forget else None, check=check) for name in names]
     if address.name and not (found[0].manifests or found[0].unreadable):
         found[0].folder.find()  # says which stores there are
     if copy is not None:
@@ -421,27 +408,25 @@ def _copy(out: Output, found: list[Listed], address: str) -> None:
         raise UsageError(Text("{address} is the repository itself", address=address), Text("name another one"))
     target = Repository.open_or_create(storage)
     for one in found:
-        needed = {key: size for manifest in one.manifests for key, size, _ in manifest.objects()}
-        with out.progress("copy", sum(needed.values())) as progress:
+        with out.progress("copy", one.needed_bytes) as progress:
             one.copied = one.folder.copy_to(target.of(one.folder.name), progress.add)
 
 
-def _listed(out: Output, folder: StoreFolder, kept: KeepOptions | None, *, check: bool) -> Listed:
+def _listed(out: Output, folder: StoreFolder, keep: KeepRule | None, *, check: bool) -> Listed:
     """Forget, check and list the snapshots of one store."""
     from rmqstore.backup.repository import now
 
     listed = Listed(folder)
-    if kept is not None:
+    if keep is not None:
         with folder.locked():
-            listed.forgotten = folder.forget(kept.keeping, now())
+            listed.forgotten = folder.forget(keep, now())
     for name in folder.snapshots():
         try:
             listed.manifests.append(folder.manifest(name))
         except CouldNotCheck as error:
             listed.unreadable.append((name, error.message))
     if check:
-        needed = {key: size for one in listed.manifests for key, size, _ in one.objects()}
-        with out.progress("check", sum(needed.values())) as progress:
+        with out.progress("check", listed.needed_bytes) as progress:
             listed.faults = list(folder.check(listed.manifests, progress.add))
     return listed
 
