@@ -104,17 +104,20 @@ class CarvingState:
     def add(self, pieces: Iterable[LogPiece]) -> None:
         """Add pieces."""
         with self.transaction():
-            self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in pieces))
+            self._insert(pieces)
 
     def add_found(self, found: ScanFindings) -> None:
         """Add what was found, and note how far the source is read, both or neither."""
         with self.transaction():
-            self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in found.pieces))
+            self._insert(found.pieces)
             self._db.executemany(
                 "INSERT OR REPLACE INTO documents VALUES (?, ?, ?, ?, ?, ?)",
                 ((one.source, one.name, one.length, *one.version) for one in found.documents),
             )
             self.remember(SCANNED, found.done)
+
+    def _insert(self, pieces: Iterable[LogPiece]) -> None:
+        self._db.executemany(_INSERT, ([getattr(piece, name) for name in _STORED] for piece in pieces))
 
     def documents(self) -> list[tuple[FoundDocument, int]]:
         """Return the newest version of each configuration file, and how many versions there are."""

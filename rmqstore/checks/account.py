@@ -35,8 +35,9 @@ from rmqstore.checks.room import open_queues, room, units_gone
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import INNER_BATCH, MIN_SIZE, Message, is_filler
-from rmqstore.formats.properties import inner_batch, is_lmq, parse_properties
+from rmqstore.formats.properties import is_lmq, parse_properties
 from rmqstore.formats.ranges import Ranges
+from rmqstore.formats.services import batch_extent
 from rmqstore.scan.kernels import within
 
 if TYPE_CHECKING:
@@ -82,8 +83,8 @@ def _fillers(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
 
 def place_of(message: Message) -> tuple[QueueName, int, int]:
     """Return the queue of a record, and the half-open interval of its queue offsets: several for an inner batch."""
-    batch = inner_batch(parse_properties(message.properties)) if message.sys_flag & INNER_BATCH else None
-    base, count = batch if batch is not None else (message.queue_offset, 1)
+    found = parse_properties(message.properties) if message.sys_flag & INNER_BATCH else {}
+    base, count = batch_extent(found, message.queue_offset)
     return (message.topic_text, message.queue_id), base, base + count
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from rmqstore.files.disk import explained, real_path, sync_directory
-from rmqstore.files.reading import descend, open_below, open_directory_beneath
+from rmqstore.files.reading import open_below, open_directory_beneath
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
 READABLE = 0o644
@@ -92,12 +92,7 @@ def private_directory_beneath(place: Path, relative: Path) -> int:
             os.fchmod(below, DIRECTORY_MODE)
         return below
 
-    top = open_directory_beneath(place, Path())
-    try:
-        folder = descend(top, relative.parts, enter)
-        return os.dup(folder) if folder == top else folder
-    finally:
-        os.close(top)
+    return open_directory_beneath(place, relative, enter)
 
 
 class PrivateFile:

@@ -49,16 +49,6 @@ def open_beneath(place: Path, relative: Path) -> int:
     return fd
 
 
-def open_directory_beneath(place: Path, relative: Path) -> int:
-    """Open a directory below another one without following any link, and return the descriptor. Errors: OSError."""
-    top = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        folder = descend(top, relative.parts)
-        return os.dup(folder) if folder == top else folder
-    finally:
-        os.close(top)
-
-
 def open_below(name: str, folder: int, flags: int = os.O_RDONLY) -> int:
     """Open a directory in an open one, unless it is a link, and return the descriptor. Errors: OSError."""
     return os.open(name, flags | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
@@ -81,6 +71,19 @@ def descend(top: int, names: Iterable[str], enter: Callable[[str, int], int] = o
             os.close(folder)
         raise
     return folder
+
+
+def open_directory_beneath(place: Path, relative: Path, enter: Callable[[str, int], int] = open_below) -> int:
+    """Open a directory below another one without following any link, and return the descriptor; `enter`: see `descend`.
+
+    Errors: OSError.
+    """
+    top = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        folder = descend(top, relative.parts, enter)
+        return os.dup(folder) if folder == top else folder
+    finally:
+        os.close(top)
 
 
 def next_data(fd: int, at: int, stop: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from rmqstore.formats.compaction import SPARSE_UNIT
 from rmqstore.formats.consumequeue import QueueName, is_batch_unit
 from rmqstore.formats.message import Message, parse_message
 from rmqstore.formats.ranges import Ranges
-from rmqstore.scan.kernels import I64, leading
+from rmqstore.scan.kernels import consecutive, leading
 from rmqstore.scan.units import Units, file_chunks
 from rmqstore.scan.window import ScanOptions
 
@@ -91,22 +91,14 @@ def queue_offsets(queue: CompactedQueue) -> Ranges:
     found = Ranges()
     for file in queue.units.files if queue.units is not None else ():
         for chunk in written_units(file):
-            found |= _spans(chunk.units["queue_offset"].astype(np.int64))
+            numbers = chunk.units["queue_offset"].astype(np.int64)
+            found |= Ranges.of((int(numbers[a]), int(numbers[b - 1]) + 1) for a, b in consecutive(numbers))
     return found
 
 
 def kept(store: Store) -> dict[QueueName, Ranges]:
     """Return the queue offsets of all messages that compaction keeps; empty for a store without compacted topics."""
     return {(one.topic, one.queue_id): queue_offsets(one) for one in compacted_queues(store)}
-
-
-def _spans(numbers: I64) -> Ranges:
-    """Return numbers as a set; most of them follow each other."""
-    if not len(numbers):
-        return Ranges()
-    borders = np.flatnonzero(np.diff(numbers) != 1) + 1
-    starts, stops = numbers[[0, *borders]], numbers[[*(borders - 1), len(numbers) - 1]] + 1
-    return Ranges.of(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
 def message_at(queue: CompactedQueue, queue_offset: int) -> KeptMessage | None:

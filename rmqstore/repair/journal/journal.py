@@ -501,7 +501,7 @@ def _nothing_written(folder: JournalFolder, error: OSError) -> RmqStoreError:
         )
     if is_full(error):
         return NoSpace(Text("no space for the journal: {error}", error=error))
-    if isinstance(error, OSError) and error.errno == errno.EROFS:
+    if error.errno == errno.EROFS:
         place = Path(os.fsdecode(error.filename)) if error.filename else folder.store
         return Refused(*read_only(place))
     if isinstance(error, PermissionError):
