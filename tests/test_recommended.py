@@ -212,12 +212,15 @@ def backed_up_damaged(folder: Path) -> Path:
     return store
 
 
-def written_after_repair(folder: Path) -> Path:
-    """A broker has written over what a repair wrote."""
-    store = repaired(folder)
+def written_over(store: Path) -> Path:
+    """A store whose log has other bytes now, as if a broker had written to it."""
     for path in store.glob("commitlog/*"):
         zero(path, 0, path.stat().st_size)
     return store
+
+
+def written_after_repair(folder: Path) -> Path:
+    return written_over(repaired(folder))
 
 
 def copied_after_repair(folder: Path) -> Path:
@@ -230,11 +233,7 @@ def copied_after_repair(folder: Path) -> Path:
 
 
 def written_in_a_repair(folder: Path) -> Path:
-    """A broker has written to a store whose repair stopped half-way."""
-    store = unfinished(folder)
-    for path in store.glob("commitlog/*"):
-        zero(path, 0, path.stat().st_size)
-    return store
+    return written_over(unfinished(folder))
 
 
 def with_damaged_repository(folder: Path) -> Path:

@@ -10,9 +10,10 @@ Source: ScheduleMessageService, TimerMessageStore#dequeue, TransactionalMessageS
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.beside.timer import due_times, good_units, next_to_enqueue
@@ -23,6 +24,7 @@ from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import Store
 from rmqstore.files.topics import queue_names
 from rmqstore.formats import properties, timer
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.rocksdbstore import TIMELINE, TIMER_FAMILY, TRANS_FAMILY, parse_timer_row, parse_trans_row
 from rmqstore.texts import Text
@@ -124,6 +126,11 @@ class _Work:
         self.offsets = ConsumerOffsets.read(store)
         self.queue = lookup.queue_reader(store)
 
+    @cached_property
+    def names(self) -> frozenset[QueueName]:
+        """Topic and id of every queue, which are listed once. Errors: CannotRead."""
+        return queue_names(self.store)
+
     def _from(self, topic: str, queue_id: int, offset: int) -> tuple[int, int]:
         """Return queue offsets [first, stop) of the messages of a queue from an offset on."""
         first, stop = self.queue(topic, queue_id).bounds(self.store.log_start) or (0, 0)
@@ -148,7 +155,7 @@ class _Work:
         """Count the messages of the delay levels; the code of their unit is the time at which they are due."""
         known = loaded_config(self.store.files, self.store.root, "delayOffset.json", delay_offsets)
         done = known or {}
-        for topic, queue_id in sorted(queue_names(self.store)):
+        for topic, queue_id in sorted(self.names):
             if topic != properties.SCHEDULE_TOPIC:
                 continue
             units = self.queue(topic, queue_id)
@@ -182,7 +189,7 @@ class _Work:
             if (more := int(waits.sum()) - left) > 0:
                 self.out.of(WaitKind.TIMED, None).add(more)
             left = max(0, left - int(waits.sum()))
-        if (properties.TIMER_TOPIC, 0) not in queue_names(self.store) or self.store.may_have_message_rows:
+        if (properties.TIMER_TOPIC, 0) not in self.names or self.store.may_have_message_rows:
             return
         start = next_to_enqueue(self.store, queue) if queue is not None else None
         first, stop = self._from(
@@ -198,7 +205,7 @@ class _Work:
     def half(self) -> None:
         """Count the half messages that no operation message ends; a copy of one that was checked again counts once."""
         half, operation = properties.HALF_TOPIC, properties.OP_HALF_TOPIC
-        for queue_id in sorted(number for topic, number in queue_names(self.store) if topic == half):
+        for queue_id in sorted(number for topic, number in self.names if topic == half):
             ended: set[int] = set()
             first, stop = self._from(operation, queue_id, self._offset(operation, queue_id))
             for number in range(first, stop):
@@ -222,23 +229,14 @@ class _Work:
             return
         rows = MessageRows.open(self.store)
         reached = max(rows.position(TIMER_FAMILY, TIMELINE) or 0, 0)
-        self._rows_of(rows, TIMER_FAMILY, lambda key, value: self._timer_row(key, value, reached))
-        self._rows_of(rows, TRANS_FAMILY, self._half_row)
-
-    def _rows_of(self, rows: MessageRows, family: str, take: Callable[[bytes, bytes], None]) -> None:
-        for keys, values in rows.rows(family):
-            for key, value in zip(keys, values, strict=True):
-                take(key, value)
-
-    def _timer_row(self, key: bytes, value: bytes, reached: int) -> None:
-        row = parse_timer_row(key, value)
-        if row is not None and row.deliver_time >= reached:
-            self._put(WaitKind.TIMED, lookup.by_offset(self.store, row.commitlog_offset), row.deliver_time)
-
-    def _half_row(self, key: bytes, value: bytes) -> None:
-        row = parse_trans_row(key, value)
-        if row is not None:
-            self._put(WaitKind.HALF, lookup.by_offset(self.store, row.commitlog_offset), None)
+        for key, value in _pairs(rows, TIMER_FAMILY):
+            timed = parse_timer_row(key, value)
+            if timed is not None and timed.deliver_time >= reached:
+                self._put(WaitKind.TIMED, lookup.by_offset(self.store, timed.commitlog_offset), timed.deliver_time)
+        for key, value in _pairs(rows, TRANS_FAMILY):
+            half = parse_trans_row(key, value)
+            if half is not None:
+                self._put(WaitKind.HALF, lookup.by_offset(self.store, half.commitlog_offset), None)
 
     def consumers(self) -> None:
         """Count what groups have received through POP and not acknowledged, and what they have not read."""
@@ -255,6 +253,11 @@ class _Work:
             if row.lag and not properties.is_system_topic(row.topic):
                 kind = WaitKind.RETRY if properties.is_retry_topic(row.topic) else WaitKind.UNREAD
                 self.out.of(kind, row.topic, row.group).add(row.lag, row.next_timestamp)
+
+
+def _pairs(rows: MessageRows, family: str) -> Iterator[tuple[bytes, bytes]]:
+    for keys, values in rows.rows(family):
+        yield from zip(keys, values, strict=True)
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:
