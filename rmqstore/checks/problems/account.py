@@ -103,11 +103,6 @@ class Account:
         """The number of lost messages that a repair replaced by fillers."""
         return sum(len(one.fillers) for one in self.queues.values())
 
-    @property
-    def is_clean(self) -> bool:
-        """Whether no message is lost, will be lost, or is not delivered."""
-        return not (self.lost_already or self.lost_at_next_start or self.undelivered)
-
     def to_json(self) -> dict[str, Any]:
         """Return the object `account`."""
         return {

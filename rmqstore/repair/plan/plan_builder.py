@@ -105,7 +105,6 @@ class PlanBuilder:
     decisions: list[str] = field(default_factory=list)
     spans: list[Span] = field(default_factory=list)
     lost: Counter[str] = field(default_factory=Counter)
-    lost_messages: int = 0
     lost_bytes: int = 0
     more: dict[str, Json] = field(default_factory=dict)
     facts: dict[str, Json] = field(default_factory=dict)
@@ -287,10 +286,14 @@ class PlanBuilder:
                 Text("move it away by hand"),
             )
 
-    def lose(self, queues: Mapping[str, int], size: int = 0, unknown: int = 0) -> None:
-        """Count messages per queue, those of `unknown` queues, and their bytes, that the repair loses."""
+    @property
+    def lost_messages(self) -> int:
+        """The number of messages that the repair loses, as far as `lose` counted them."""
+        return self.lost.total()
+
+    def lose(self, queues: Mapping[str, int], size: int = 0) -> None:
+        """Count messages per queue, and their bytes, that the repair loses."""
         self.lost.update(queues)
-        self.lost_messages += sum(queues.values()) + unknown
         self.lost_bytes += size
 
     def list_damaged(self, rows: Sequence[Mapping[str, Json]]) -> None:
