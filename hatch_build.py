@@ -1,15 +1,17 @@
-"""Build hook: compile `rmqstore/scan/loops/` if a C compiler is available, and add the man pages to the wheel.
+"""Build hook: compile `rmqstore/scan/loops/`, and add the man pages to the wheel.
 
-The C library is optional: without it, NumPy runs the same loops with the same results. It is not linked against Python,
-so one wheel works with every Python version.
+The machine's C compiler is used if there is one; otherwise the build requires `ziglang`, a C compiler from the package
+index. The library is not linked against Python, so one wheel works with every Python version.
 """
 
 from __future__ import annotations
 
 import os
+import platform
 import shlex
 import shutil
 import subprocess
+import sys
 import sysconfig
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCES = Path("rmqstore", "scan", "loops")
 LIBRARY = Path("rmqstore", "scan", "_native.so")
 FLAGS = ("-O2", "-std=c11", "-Wall", "-Wextra", "-fPIC", "-shared")
+ZIG = "ziglang==0.17.1"
 
 
 class NativeLoops(BuildHookInterface):
@@ -26,48 +29,55 @@ class NativeLoops(BuildHookInterface):
 
     PLUGIN_NAME = "custom"
 
+    def dependencies(self) -> list[str]:
+        """Return what the build of a wheel needs beside Hatchling."""
+        return [] if self.target_name != "wheel" or own_compiler() else [ZIG]
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        if self.target_name != "wheel" or os.name != "posix":
+        if self.target_name != "wheel":
             return
         root = Path(self.root)
         if version != "editable":
             pages = sorted((root / "man").glob("*.[1-9]"))
             build_data["shared_data"].update({str(p): f"share/man/man{p.suffix[1:]}/{p.name}" for p in pages})
-        failed = compile_library(root / SOURCES, root / LIBRARY)
-        if failed:
-            self.app.display_warning(f"rmqstore is built without its C loops, and uses NumPy instead: {failed}")
-            return
+        compile_library(root / SOURCES, root / LIBRARY)
         build_data["pure_python"] = False
-        platform = os.environ.get("RMQSTORE_WHEEL_PLATFORM") or sysconfig.get_platform()  # make dist sets it
-        build_data["tag"] = "py3-none-" + platform.replace("-", "_").replace(".", "_")
+        wanted = os.environ.get("RMQSTORE_WHEEL_PLATFORM") or sysconfig.get_platform()  # make dist sets it
+        build_data["tag"] = "py3-none-" + wanted.replace("-", "_").replace(".", "_")
         build_data["artifacts"].append(LIBRARY.as_posix())
 
 
-def compile_library(sources: Path, library: Path) -> str | None:
-    """Compile the C loops into `library`, and return an error message, or None on success.
+def own_compiler() -> list[str]:
+    """Return the command of the C compiler in CC, or of the machine's; empty if there is none."""
+    if given := os.environ.get("CC"):
+        return shlex.split(given)
+    return [name for name in ("cc", "gcc", "clang") if shutil.which(name)][:1]
+
+
+def zig() -> list[str]:
+    """Return the command of Zig's C compiler. The target keeps it from compiling for the CPU of this machine alone."""
+    command = [sys.executable, "-m", "ziglang", "cc"]
+    if sys.platform != "linux":
+        return command
+    libc = "gnu.2.17" if platform.libc_ver()[0] == "glibc" else "musl"
+    return [*command, "-target", f"{platform.machine()}-linux-{libc}"]
+
+
+def compile_library(sources: Path, library: Path) -> None:
+    """Compile the C loops into `library`. Errors: SystemExit, with what the compiler says.
 
     The previous library is deleted first, so that a failed build cannot leave an outdated one behind.
     """
     library.unlink(missing_ok=True)
-    if os.environ.get("RMQSTORE_NO_NATIVE"):
-        return "RMQSTORE_NO_NATIVE is set"
-    compiler = shlex.split(os.environ.get("CC", "")) or [next(filter(shutil.which, ("cc", "gcc", "clang")), "")]
-    if not shutil.which(compiler[0]):
-        return f"no C compiler {compiler[0]}".rstrip()
+    compiler = own_compiler() or zig()
     made = library.with_name(f"{library.name}.{os.getpid()}")
+    words = [*compiler, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", made, *sorted(sources.glob("*.c"))]
     try:
-        done = subprocess.run(
-            [*compiler, *FLAGS, *shlex.split(os.environ.get("CFLAGS", "")), "-o", made, *sorted(sources.glob("*.c"))],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
         if done.returncode:
-            return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"{compiler[0]} failed"
+            raise SystemExit(f"rmqstore's C loops cannot be compiled with {shlex.join(compiler)}:\n{done.stderr}")
         made.replace(library)
-    except (OSError, subprocess.SubprocessError) as e:
-        return str(e)
+    except OSError as e:
+        raise SystemExit(f"rmqstore's C loops cannot be compiled with {shlex.join(compiler)}: {e}") from e
     finally:
         made.unlink(missing_ok=True)
-    return None

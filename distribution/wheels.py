@@ -1,4 +1,4 @@
-"""The sdist and the wheels: with the loops for each architecture, and a pure one that uses NumPy."""
+"""The sdist and the wheels, one for each architecture."""
 
 from __future__ import annotations
 
@@ -19,18 +19,15 @@ def sdist(output: Path) -> Path:
 
 
 def wheels(source: Path, output: Path) -> dict[str, Path]:
-    """Build the wheels from a source distribution. Returns them by architecture, and the pure one as `any`."""
+    """Build the wheels from a source distribution. Returns them by architecture."""
     made = {}
-    for arch in (*ARCHITECTURES, "any"):
+    for arch in ARCHITECTURES:
         with tempfile.TemporaryDirectory() as folder:
             with tarfile.open(source) as archive:
                 archive.extractall(folder, filter="data")
             [tree] = Path(folder).iterdir()
-            if arch == "any":
-                settings = {"RMQSTORE_NO_NATIVE": "1"}
-            else:
-                platform = f"manylinux2014_{arch}"
-                settings = {"CC": compiler(arch), "CFLAGS": "-g0 -s", "RMQSTORE_WHEEL_PLATFORM": platform}
+            platform = f"manylinux2014_{arch}"
+            settings = {"CC": compiler(arch), "CFLAGS": "-g0 -s", "RMQSTORE_WHEEL_PLATFORM": platform}
             new = Path(folder, "new")
             environment = build_environment(**settings)
             run(tools(), "-m", "hatchling", "build", "-t", "wheel", "-d", new, cwd=tree, env=environment)
