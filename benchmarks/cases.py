@@ -111,8 +111,6 @@ def store_cases(name: str, store: Path, made: Made, work: Path, args: argparse.N
     load, rebuild, dump = (f"broker {args.broker} {t}" for t in ("load", "load, queues rebuilt", "dumpCompactionLog"))
     alone = [*ours, "verify", log, "--json", "--jobs", "1"]
     yield Case(name, "rmqstore verify commitlog, one core", one_core(alone), *size, baseline=f"{load}, one core")
-    numpy = one_core(["env", "RMQSTORE_FAST=0", *alone])
-    yield Case(name, "rmqstore verify commitlog, one core, NumPy alone", numpy, *size, baseline=f"{load}, one core")
     yield Case(name, "rmqstore verify commitlog, jobs 1", alone, *size, baseline=load)
     yield Case(name, "rmqstore verify commitlog, jobs all", alone[:-2], *size, baseline=load)
     yield Case(name, "rmqstore verify store", [*ours, "verify", str(store), "--json"], *size, baseline=load)

@@ -35,8 +35,9 @@ from rmqstore.formats.message import (
 )
 from rmqstore.messages.cells import Part, TextRows, TextTable, assemble
 from rmqstore.messages.table import NUMBERS, MessageTable
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, U8, Bool, body_crcs, i32, i64, u64
+from rmqstore.scan.kernels import I64, U8, Bool, i32, i64, u64
 from rmqstore.texts import Text
 
 LOCALHOST = b"\x7f\0\0\1\0\0\0\0"
@@ -337,7 +338,7 @@ def encode_table(table: MessageTable, limits: Limits) -> Columns:
     at = ends - size
     i32(buf)[at + HEAD.at("size")] = size
     body_at = at + head_length
-    i32(buf)[at + HEAD.at("body_crc")] = body_crcs(raw, body_at, body_at + body_length)
+    i32(buf)[at + HEAD.at("body_crc")] = native.load().body_crcs(raw, body_at, body_at + body_length)
     columns = Columns(raw, 0, at)
     columns.set(
         size=size,

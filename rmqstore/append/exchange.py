@@ -230,10 +230,9 @@ _decoded = partial(binascii.a2b_base64, strict_mode=True)
 
 def _all_decoded(texts: Sequence[str]) -> Spans:
     """Decode texts in base64. Errors: Unusual, TypeError, ValueError."""
-    loops = native.load()
-    if loops is None:
-        return listed(list(map(_decoded, texts)))
-    found = loops.decode_base64("".join(texts).encode("ascii"), np.cumsum(list(map(len, texts)), dtype=np.int64))
+    found = native.load().decode_base64(
+        "".join(texts).encode("ascii"), np.cumsum(list(map(len, texts)), dtype=np.int64)
+    )
     if found is None:
         raise Unusual
     data, ends = found

@@ -21,7 +21,6 @@ from rmqstore.formats import index
 from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
 from rmqstore.scan import native
-from rmqstore.scan.kernels import hash_spans
 from rmqstore.texts import Text
 
 I32 = npt.NDArray[np.int32]
@@ -38,7 +37,7 @@ def java_hashes(texts: Sequence[bytes]) -> I32:
     """
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     joined = np.frombuffer(b"".join(texts) + b"\0", dtype=np.uint8)
-    codes, is_ascii = hash_spans(joined, np.cumsum(lengths) - lengths, lengths)
+    codes, is_ascii = native.load().hashes(joined, np.cumsum(lengths) - lengths, lengths)
     signed: I32 = codes.astype(np.uint32).view(np.int32)
     for i in np.flatnonzero(~is_ascii).tolist():
         signed[i] = java_string_hash(java_text(texts[i]))
@@ -125,29 +124,8 @@ class IndexFileBuilder:
 
     def _chain(self, offsets: I64, seconds: I64, hashes: I64, units: Units) -> int:
         """Fill `units`, and make each of them the newest of its slot; return the number of slots that were empty."""
-        loops = native.load()
-        if loops is not None:
-            pages = _PAGE_SLOTS, self.changed
-            found = loops.put_keys((hashes, offsets, seconds), self.index_count, self.table, pages, units)
-            if found is not None:
-                return found
-        n = len(units)
-        numbers = np.arange(self.index_count, self.index_count + n, dtype=np.int64)
-        slot = hashes % self.slots
-        order = np.argsort(slot, kind="stable")
-        sorted_slot = slot[order]
-        same_slot = np.zeros(n, dtype=np.bool_)  # as the entry before, in the order of the slots
-        same_slot[1:] = sorted_slot[1:] == sorted_slot[:-1]
-        previous = np.empty(n, dtype=np.int64)
-        previous[order[1:]] = np.where(same_slot[1:], numbers[order[:-1]], 0)
-        first_of_slot = order[~same_slot]
-        previous[first_of_slot] = self.table[slot[first_of_slot]]
-        units["key_hash"], units["phy_offset"], units["prev_index"] = hashes, offsets, previous
-        units["time_diff"] = seconds
-        last_of_slot = np.append(~same_slot[1:], True)
-        self.table[sorted_slot[last_of_slot]] = numbers[order[last_of_slot]]
-        self.changed[np.unique(sorted_slot // _PAGE_SLOTS)] = True
-        return int(np.count_nonzero(previous[first_of_slot] == index.INVALID_INDEX))
+        pages = _PAGE_SLOTS, self.changed
+        return native.load().put_keys((hashes, offsets, seconds), self.index_count, self.table, pages, units)
 
     def _time_diffs(self, timestamps: I64, first: int) -> I64:
         """Return the seconds since the header's begin time, which the first entry of a file still has to set."""

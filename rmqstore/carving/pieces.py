@@ -418,11 +418,7 @@ class _Finder:
 
 def _next_magic(buf: bytearray, at: int, have: int) -> int:
     """Return the position of the first magic of a record from `at` on; -1 if there is none."""
-    loops = native.load()
-    if loops is not None and loops.finds:
-        return loops.find_either(np.frombuffer(buf, np.uint8), have, at, (MAGIC_V1_U32, MAGIC_V2_U32))
-    found = _MAGIC.search(buf, at, have)
-    return -1 if found is None else found.start()
+    return native.load().find_either(np.frombuffer(buf, np.uint8), have, at, (MAGIC_V1_U32, MAGIC_V2_U32))
 
 
 def _host_at(columns: Columns) -> I64:

@@ -267,13 +267,6 @@ class PropertyArrays:
         self.unusual: Bool = np.ones(len(columns), dtype=np.bool_)
         spans = Spans(columns.buf, starts, stops)
         loops = native.load()
-        if loops is None:
-            found = [properties.parse_properties(text) for text in spans.raw()]
-            pairs_of = [[(valid_text(k), valid_text(v)) for k, v in one.items()] for one in found]
-            self.map = pa.array(pairs_of, _TYPES["map"])
-            values = [[valid_text(v) if (v := one.get(name)) else None for one in found] for name in NAMES]
-            self.values = [pa.array(column, pa.string()) for column in values]
-            return
         names = tuple(name.encode() for name in NAMES)
         pairs = loops.pairs(spans.source, spans.starts, spans.stops, names)
         odd = (pairs.marks & 1) != 0

@@ -7,10 +7,8 @@ every line is joined from Python bytes, which is slower.
 
 from __future__ import annotations
 
-from binascii import b2a_base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, repeat
 from typing import Any
 
 import numpy as np
@@ -121,18 +119,6 @@ class Spans:
             return [text[a:b] for a, b in bounds]
         return [whole[a:b].decode("utf-8", "backslashreplace") for a, b in bounds]
 
-
-def _escaped(text: bytes) -> bytes:
-    # Latin-1 maps every byte to one character, so that bytes that are not UTF-8 are kept
-    return escape_json(orjson.dumps(text.decode("latin-1")).decode().encode("latin-1")[1:-1])
-
-
-_WRITTEN: dict[int, Callable[[bytes], bytes]] = {
-    native.BASE64: lambda text: b2a_base64(text, newline=False),
-    native.HEX: lambda text: text.hex().encode(),
-    native.ESCAPED: _escaped,
-    native.CELL: csv_quoted,
-}
 
 Part = bytes | TextRows | Spans
 Sink = Callable[[int], U8]
@@ -264,28 +250,6 @@ class KeyTable:
 
 def assemble(n: int, parts: Sequence[Part], sink: Sink = new_array) -> tuple[U8, I64]:
     """Write `n` >= 1 lines, each consisting of all parts, into an array of the sink; return it and the line ends."""
-    loops = native.load()
-    if loops is not None:
-        return _assemble_native(loops, n, parts, sink)
-    lines = [b"".join(line) for line in zip(*(_texts(n, part) for part in parts), strict=True)]
-    ends = np.cumsum([len(line) for line in lines], dtype=np.int64)
-    out = sink(int(ends[-1]))
-    out[:] = np.frombuffer(b"".join(lines), dtype=np.uint8)
-    return out, ends
-
-
-def _texts(n: int, part: Part) -> Iterable[bytes]:
-    """Return the text of a part in each of n lines."""
-    if isinstance(part, bytes):
-        return repeat(part, n)
-    if isinstance(part, Spans):
-        return map(_WRITTEN.get(part.form, bytes), part.raw())
-    cells, width = part.cells.tobytes(), part.cells.shape[1]
-    lengths = repeat(width, n) if part.length is None else part.length.tolist()
-    return (cells[stop - length : stop] for stop, length in zip(count(width, width), lengths, strict=False))
-
-
-def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: Sink) -> tuple[U8, I64]:
     rows: list[tuple[int, ...]] = []
     kept: list[U8 | I64] = []  # arrays that must live while the C code uses their addresses
     same = b""
@@ -311,6 +275,7 @@ def _assemble_native(loops: native.Native, n: int, parts: Sequence[Part], sink: 
             where = native.address(first), native.address(stop)
             rows.append((part.form, native.address(part.source), len(part.source), 0, *where))
     table = np.array(rows, dtype=np.int64).reshape(len(rows), 6)
+    loops = native.load()
     ends = loops.line_ends(n, table)
     out = sink(int(ends[-1]))
     loops.lines(n, table, out)

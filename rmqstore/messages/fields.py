@@ -113,20 +113,12 @@ def contents(texts: Spans) -> U8:
     characters U+0080 to U+009F and invisible ones; INVALID: not UTF-8.
     Shape: (n,)
     """
-    loops = native.load()
-    if loops is not None:
-        marks = loops.contents(texts.source, texts.starts, texts.stops)
-        wide = np.flatnonzero(marks & WIDE)
-        if len(wide):
-            found = texts.take(wide).raw()
-            marks[wide] |= np.array(not_utf8(found)) * np.uint8(INVALID)
-            marks[wide] |= np.array([bool(_C1.search(text)) for text in found]) * np.uint8(C1)
-        return marks
-    found = texts.raw()
-    marks = np.zeros(len(found), dtype=np.uint8)
-    for i, (text, invalid) in enumerate(zip(found, not_utf8(found), strict=True)):
-        marks[i] = CONTROL * bool(_CONTROLS.search(text)) | WIDE * (not text.isascii())
-        marks[i] |= DELETE * (b"\x7f" in text) | INVALID * invalid | C1 * bool(_C1.search(text))
+    marks = native.load().contents(texts.source, texts.starts, texts.stops)
+    wide = np.flatnonzero(marks & WIDE)
+    if len(wide):
+        found = texts.take(wide).raw()
+        marks[wide] |= np.array(not_utf8(found)) * np.uint8(INVALID)
+        marks[wide] |= np.array([bool(_C1.search(text)) for text in found]) * np.uint8(C1)
     return marks
 
 
@@ -174,29 +166,22 @@ class PropertySpans:
 
     def __init__(self, columns: Columns, style: Style = JSON) -> None:
         self._style = style
-        n = len(columns)
         starts, stops = columns.properties_at, columns.properties_at + columns.properties_length
         stops = stops - (columns.buf[np.maximum(stops - 1, 0)] == 2)
         texts = Spans(columns.buf, starts, stops)
-        self.slow: Bool = np.ones(n, dtype=np.bool_)
-        """Records that were decoded one by one: unusual texts, or without the C library, all."""
-        self._first, self._last = (np.zeros((1 + len(NAMES), n), dtype=np.int64) for _ in range(2))
         self._more: list[bytes] = []
-        self._end = 0
-        written = np.empty(0, dtype=np.uint8)
-        loops = native.load()
-        if loops is not None:
-            written = self._written(loops, texts)
+        written = self._written(texts)
         slow = np.flatnonzero(self.slow)
         for i, text in zip(slow.tolist(), texts.take(slow).raw(), strict=True):
             self._set(i, text)
         self.source: U8 = np.concatenate((written, np.frombuffer(b"".join(self._more), dtype=np.uint8)))
 
-    def _written(self, loops: native.Native, texts: Spans) -> U8:
-        """Render all texts that are not `slow` with the C library."""
+    def _written(self, texts: Spans) -> U8:
+        """Write all texts that are not `slow`."""
         style, total = self._style, int(np.maximum(texts.stops - texts.starts, 0).sum())
         out = np.empty(2 * total + 64 * len(texts), dtype=np.uint8)
         names = tuple(name.encode() for name in NAMES)
+        loops = native.load()
         end, first, last, marks = loops.objects(texts.source, texts.starts, texts.stops, style.packed, names, out, 0)
         self._first, self._last, self._end = first, last, end
         nothing = self._append(style.text(None))
@@ -204,7 +189,8 @@ class PropertySpans:
         for edge, none, without in zip((first, last), nothing, empty, strict=True):
             edge[0][edge[0] < 0] = without
             edge[1:][edge[1:] < 0] = none
-        self.slow = marks == 1
+        self.slow: Bool = marks == 1
+        """Records whose texts are unusual: they are decoded one by one."""
         wide = np.flatnonzero(marks == 2)
         if len(wide):
             wide_texts = texts.take(wide).raw()

@@ -296,7 +296,7 @@ class Columns:
         Source: CommitLog#checkMessageAndReturnSize, RocketMQ 5.4.0
         """
         start, length = self.body_at, self.body_length
-        computed = kernels.body_crcs(self.raw, start, start + np.maximum(length, 0))
+        computed = native.load().body_crcs(self.raw, start, start + np.maximum(length, 0))
         wrong: Bool = computed != self.body_crc
         return wrong & (length > 0) if wrong.any() else wrong
 
@@ -323,7 +323,7 @@ class Columns:
         at = self.at[rows]
         tail_at = at + self.size[rows] - CRC32_RESERVED_LEN
         digits = self.buf[tail_at[:, None] + _DIGITS_AT].astype(np.int64) - ord("0")
-        differs = (digits * _DIGIT_WORTH).sum(axis=1) != kernels.body_crcs(self.raw, at, tail_at)
+        differs = (digits * _DIGIT_WORTH).sum(axis=1) != native.load().body_crcs(self.raw, at, tail_at)
         view = memoryview(self.raw)
         for i in rows[differs | ((digits < 0) | (digits > 9)).any(axis=1)].tolist():
             stored, computed = record_crc(view, int(self.at[i]), int(self.size[i]))
@@ -504,11 +504,4 @@ def _candidates(columns: Columns) -> I64:
 
 def _mentions(columns: Columns) -> Bool | None:
     """Return which property texts contain `message.WORD`; None if none does."""
-    loops = native.load()
-    if loops is not None:
-        return loops.mentions(columns.buf, columns.properties_at, columns.properties_length, message.WORD)
-    start, stop = int(columns.at[0]), int(columns.at[-1] + columns.size[-1])
-    if columns.raw.find(message.WORD, start, stop) < 0:
-        return None
-    mask: Bool = np.array([message.WORD in columns.properties(i) for i in range(len(columns))])
-    return mask
+    return native.load().mentions(columns.buf, columns.properties_at, columns.properties_length, message.WORD)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import QueueName
@@ -22,14 +21,8 @@ from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.services import batch_extent, is_service_topic, light_queues
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.kernels import I64, Bool, u64
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties import Texts
-
-U64 = npt.NDArray[np.uint64]
-_K = [np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0x27D4EB2F165667C5)]
-_EIGHT = np.int64(8)
-_SLOTS = 1 << 13
-_FEW = 64  # number of queues up to which collisions in the slots are rare
 
 
 class QueueTable:
@@ -42,16 +35,7 @@ class QueueTable:
         self.topics: list[bytes] = []
         self.queue_ids: list[int] = []
         self._by_name: dict[tuple[bytes, int], int] = {}
-        loops = native.load()
-        self._native = native.QueueSlots(loops) if loops is not None else None
-        self._known: dict[int, _KnownQueues] = {}  # by hash
-        self._hashes: U64 = np.empty(0, dtype=np.uint64)  # sorted; the arrays below are in this order
-        self._numbers: I64 = np.empty(0, dtype=np.int64)
-        self._first: U64 = np.empty(0, dtype=np.uint64)  # words of each queue's topic, to detect collisions
-        self._last: U64 = np.empty(0, dtype=np.uint64)
-        self._mixed: U64 = np.empty(0, dtype=np.uint64)
-        self._rest: I64 = np.empty(0, dtype=np.int64)
-        self._slots: I64 | None = None  # low bits of a hash → its index in the arrays
+        self._slots = native.QueueSlots(native.load())
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -80,113 +64,16 @@ class QueueTable:
 
         Shape: (n,)
         """
-        if self._native is not None:
-            return self._of_native(columns, self._native)
-        words = _Words(columns)
-        numbers = self._look_up(words)
-        unknown = np.flatnonzero(numbers < 0)
-        if len(unknown):
-            _, first = np.unique(words.hashes[unknown], return_index=True)
-            for i in unknown[first].tolist():
-                self._learn(words, i, self.number(columns.topic(i), int(columns.queue_id[i])))
-            self._arrange()
-            numbers = self._look_up(words)
-            for i in np.flatnonzero(numbers < 0).tolist():  # queues whose hash another queue has too
-                numbers[i] = self.number(columns.topic(i), int(columns.queue_id[i]))
-        return numbers
-
-    def _of_native(self, columns: Columns, slots: native.QueueSlots) -> I64:
         names = columns.buf, columns.topic_at, columns.topic_length, columns.queue_id
-        numbers, unknown = slots.find(*names)
+        numbers, unknown = self._slots.find(*names)
         count = 64  # a few records of the first chunk usually introduce all queues
         while unknown:
             for i in np.flatnonzero(numbers < 0)[:count].tolist():
                 self.number(columns.topic(i), int(columns.queue_id[i]))
-            slots.add(self.topics, self.queue_ids)
-            numbers, unknown = slots.find(*names)
+            self._slots.add(self.topics, self.queue_ids)
+            numbers, unknown = self._slots.find(*names)
             count *= 4
         return numbers
-
-    def _look_up(self, words: _Words) -> I64:
-        if not self._known:
-            return np.full(len(words.hashes), -1, dtype=np.int64)
-        if self._slots is not None:  # ten times as fast as a search
-            at = self._slots[(words.hashes & np.uint64(len(self._slots) - 1)).astype(np.int64)]
-            if self._same(at, words).all():
-                return self._numbers[at]
-        at = np.searchsorted(self._hashes, words.hashes)
-        at[at == len(self._hashes)] = 0
-        return np.where(self._same(at, words), self._numbers[at], -1)
-
-    def _same(self, at: I64, words: _Words) -> Bool:
-        """Whether the known queues at `at` have these words; words that equal others in short topics are skipped."""
-        same: Bool = self._rest[at] == words.rest
-        same &= self._last[at] == words.last
-        if words.longest > 8:
-            same &= self._first[at] == words.first
-        if words.longest > 16:
-            same &= self._mixed[at] == words.mixed
-        return same
-
-    def _learn(self, words: _Words, i: int, number: int) -> None:
-        known = _KnownQueues(number, *(int(a[i]) for a in (words.first, words.last, words.mixed, words.rest)))
-        self._known.setdefault(int(words.hashes[i]), known)
-
-    def _arrange(self) -> None:
-        hashes = sorted(self._known)
-        rows = [self._known[h] for h in hashes]
-        self._hashes = np.array(hashes, dtype=np.uint64)
-        self._numbers = np.array([k.number for k in rows], dtype=np.int64)
-        self._first = np.array([k.first for k in rows], dtype=np.uint64)
-        self._last = np.array([k.last for k in rows], dtype=np.uint64)
-        self._mixed = np.array([k.mixed for k in rows], dtype=np.uint64)
-        self._rest = np.array([k.rest for k in rows], dtype=np.int64)
-        self._slots = None
-        if len(hashes) <= _FEW:
-            slots = np.zeros(_SLOTS, dtype=np.int64)
-            slots[(self._hashes & np.uint64(_SLOTS - 1)).astype(np.int64)] = np.arange(len(hashes))
-            self._slots = slots
-
-
-class _KnownQueues(NamedTuple):
-    number: int
-    first: int
-    last: int
-    mixed: int
-    rest: int
-
-
-class _Words:
-    """Topics as 64-bit words, for hashing: the first, the last, and a mix of those between (over 16 bytes)."""
-
-    def __init__(self, columns: Columns) -> None:
-        view = u64(columns.buf)
-        at, length = columns.topic_at, columns.topic_length
-        shortest, longest = (int(length.min()), int(length.max())) if len(length) else (0, 0)
-        self.longest = longest
-        first = view[at].astype(np.uint64)
-        if shortest < 8:
-            shift = (np.maximum(_EIGHT - length, 0) * 8).astype(np.uint64)
-            first = np.where(shift >= 64, np.uint64(0), first >> np.minimum(shift, 63))
-        self.first: U64 = first
-        self.last: U64 = first
-        if longest > 8:
-            last = view[at + np.maximum(length - 8, 0)].astype(np.uint64)
-            self.last = last if shortest >= 8 else np.where(length > 8, last, first)
-        # a topic length has at most 16 bits
-        self.rest: I64 = columns.queue_id << 16 | length
-        mixed = np.zeros(len(at), dtype=np.uint64)
-        for k in range(8, longest - 8, 8):
-            more = length > k + 8
-            word = view[np.where(more, at + k, at)].astype(np.uint64)
-            mixed = np.where(more, (mixed ^ word) * _K[2] + (mixed >> np.uint64(29)), mixed)
-        self.mixed: U64 = mixed
-        h = (first * _K[0]) ^ (self.last * _K[1])
-        if longest > 16:
-            h ^= mixed
-        h ^= h >> np.uint64(31)
-        h = h * _K[2] + length.astype(np.uint64) * _K[3] + columns.queue_id.astype(np.uint64) * _K[0]
-        self.hashes: U64 = h ^ (h >> np.uint64(32))
 
 
 _SCHEDULE = properties.SCHEDULE_TOPIC.encode()

@@ -1,15 +1,12 @@
-"""Call the inner loops in C (`loops/`), which give the same results as the NumPy code; optional.
+"""Call the inner loops in C (`loops/`).
 
-The loops are a shared library without Python's API, called through ctypes with addresses of arrays, so that one build
-works with every Python version. If the library is missing, is from another build or lacks a CRC function, the scan uses
-NumPy instead, and text output is built record by record.
+They are a shared library without Python's API, called through ctypes with addresses of arrays, so that one build works
+with every Python version. CRCs are zlib-ng's if its wheel has the function, else those of the library.
 """
 
 from __future__ import annotations
 
 import ctypes
-import os
-import sys
 import zlib
 from functools import cache
 from pathlib import Path
@@ -18,7 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-ABI = 7
+from rmqstore.errors import CouldNotCheck, reason
+from rmqstore.texts import Text
+
+ABI = 8
 LIBRARY = Path(__file__).with_name("_native.so")
 CRC32 = "zng_crc32_z"
 _MARKS = (1, 2, 4, 8)  # in the order of `Framed`
@@ -80,9 +80,9 @@ class Framed(NamedTuple):
 
 
 class Native:
-    """The functions of the loaded library; `crc32` is the address of a C function for CRCs, None if there is none."""
+    """The functions of the loaded library; `crc32` is the address of a C function for CRCs."""
 
-    def __init__(self, library: ctypes.CDLL, crc32: int | None) -> None:
+    def __init__(self, library: ctypes.CDLL, crc32: int) -> None:
         self._crc32 = crc32
         for name in (
             "read",
@@ -95,6 +95,7 @@ class Native:
             "objects",
             "pairs",
             "decode_base64",
+            "find_either",
         ):
             getattr(library, f"rmqstore_{name}").restype = ctypes.c_int64
         self._read = library.rmqstore_read
@@ -113,27 +114,14 @@ class Native:
         self._line_ends = library.rmqstore_line_ends
         self._lines = library.rmqstore_lines
         self._decode_base64 = library.rmqstore_decode_base64
-        self._find_either = getattr(library, "rmqstore_find_either", None)  # not in every build of this ABI
-        if self._find_either is not None:
-            self._find_either.restype = ctypes.c_int64
-
-    @property
-    def finds(self) -> bool:
-        """Whether the library has `find_either`."""
-        return self._find_either is not None
+        self._find_either = library.rmqstore_find_either
 
     def find_either(self, buf: U8, have: int, start: int, numbers: tuple[int, int]) -> int:
         """Return the first position from `start` on of one of two 32-bit numbers; -1 if there is none.
 
         `have`: number of valid bytes. The first two bytes of both numbers are the same.
         """
-        assert self._find_either is not None
         return int(self._find_either(_at(buf), *_numbers(have, start, *numbers)))
-
-    @property
-    def has_crcs(self) -> bool:
-        """Whether a CRC function is available."""
-        return self._crc32 is not None
 
     def read(
         self,
@@ -149,7 +137,7 @@ class Native:
 
         `chunk`: the buffer, the number of valid bytes, and the global offset of the first byte; `frame`: the bytes
         before a message, the position of the size field, and the smallest size; `layout`: `struct layout`; `crc`:
-        compare bodies with BODYCRC (only if `has_crcs`).
+        compare bodies with BODYCRC.
         """
         buf, have, base = chunk
         # arrays of their own, because callers keep these two columns longer than the others
@@ -169,7 +157,10 @@ class Native:
         return Framed(columns, bool(odd.value), wrong if crc else None, elsewhere, has_tail, odd_port)
 
     def body_crcs(self, raw: bytearray, starts: I64, stops: I64) -> I64:
-        """Compute the CRC-32 of ranges, like `kernels.body_crcs`."""
+        """Compute the CRC-32, with the top bit cleared, of every range; 0 for an empty one.
+
+        Shape: (n,)
+        """
         n = len(starts)
         crcs = np.empty(n, dtype=np.int64)
         buf, starts, stops = np.frombuffer(raw, np.uint8), _contiguous(starts), _contiguous(stops)
@@ -177,7 +168,11 @@ class Native:
         return crcs
 
     def hashes(self, buf: U8, starts: I64, lengths: I64) -> tuple[I64, Bool]:
-        """Compute String.hashCode of spans, like `hashes.hash_spans`."""
+        """Return the hash (unsigned, 32 bits) of every span, and which spans are ASCII: only their hashes are valid.
+
+        Shape: (n,) each.
+        Source: java.lang.String#hashCode
+        """
         n = len(starts)
         codes, ascii_only = np.empty(n, dtype=np.int64), np.empty(n, dtype=np.bool_)
         starts, lengths = _contiguous(starts), _contiguous(lengths)
@@ -200,30 +195,30 @@ class Native:
         )
         return found if count else None
 
-    def texts(
-        self, buf: U8, starts: I64, lengths: I64, names: tuple[bytes, ...], ends: tuple[bytes, ...]
-    ) -> TextFlags | None:
-        """Return flags of property texts and the values of `names` (up to 8 bytes); None if there are too many values.
+    def texts(self, buf: U8, starts: I64, lengths: I64, names: tuple[bytes, ...], ends: tuple[bytes, ...]) -> TextFlags:
+        """Return flags of property texts and the values of `names` (up to 8 bytes).
 
         `ends_like` is set for a text that has a name with the last four bytes of one of `ends`.
         """
         n = len(starts)
         starts, lengths = _contiguous(starts), _contiguous(lengths)
         flags = np.empty(n, dtype=np.uint8)
-        room = n + _SPARE
-        found = np.empty((3, len(names), room), dtype=np.int64)
         count = np.empty(len(names), dtype=np.int64)
         words, sizes, last = _names(names, ends)
-        done = self._texts(
-            _at(buf),
-            *_numbers(len(buf), n),
-            *(_at(starts), _at(lengths), _at(flags)),
-            *(_number(len(names)), _at(words), _at(sizes)),
-            *(_number(len(ends)), _at(last)),
-            *(_number(room), _at(count), *(_at(part) for part in found)),
-        )
-        if not done:
-            return None
+        room = n + _SPARE
+        while True:
+            found = np.empty((3, len(names), room), dtype=np.int64)
+            done = self._texts(
+                _at(buf),
+                *_numbers(len(buf), n),
+                *(_at(starts), _at(lengths), _at(flags)),
+                *(_number(len(names)), _at(words), _at(sizes)),
+                *(_number(len(ends)), _at(last)),
+                *(_number(room), _at(count), *(_at(part) for part in found)),
+            )
+            if done:
+                break
+            room *= 4  # texts that repeat a name
         row, start, length = found
         values = [(row[k, :m], start[k, :m], length[k, :m]) for k, m in enumerate(count.tolist())]
         is_odd, is_wide, ends_like, has_controls = ((flags & bit) != 0 for bit in (_ODD, _WIDE, _ENDS_LIKE, _CONTROL))
@@ -248,10 +243,10 @@ class Native:
 
     def lay_out(
         self, number: I64, queues: int, index: I64, offset: I64, size: I64 | None, tags: I64 | None, units: Any
-    ) -> tuple[I64, I64, I64] | None:
+    ) -> tuple[I64, I64, I64]:
         """Group rows by queue: return the start of each queue and the grouped `index` and `offset`; fill `units`.
 
-        None if a queue number is not below `queues`.
+        Errors: ValueError if a queue number is not below `queues`.
         """
         n = len(number)
         required = [_at(_contiguous(column)) for column in (number, index, offset)]
@@ -262,7 +257,9 @@ class Native:
             *(_number(n), *required, *optional, _number(queues), _at(cursors), _at(starts)),
             *(_at(grouped_index), _at(grouped_offset), None if units is None else _at(units)),
         )
-        return (starts, grouped_index, grouped_offset) if done else None
+        if not done:
+            raise ValueError("a queue number is out of range")
+        return starts, grouped_index, grouped_offset
 
     def put_keys(
         self,
@@ -271,11 +268,11 @@ class Native:
         table: npt.NDArray[np.int32],
         pages: tuple[int, Bool],
         units: Any,
-    ) -> int | None:
+    ) -> int:
         """Put keys (hash, offset, seconds) in order into the slot table of an index file, as unit `first` and so on.
 
         `pages`: the number of slots per page, and a flag per page, which is set if one of its slots changes. Fills
-        `units`. Returns the number of slots that were empty; None for a negative hash.
+        `units`. Returns the number of slots that were empty. Errors: ValueError for a negative hash.
         """
         page_slots, changed = pages
         columns = [_contiguous(column) for column in keys]
@@ -283,7 +280,9 @@ class Native:
             *(_number(len(units)), *map(_at, columns), *_numbers(first, len(table), page_slots)),
             *(_at(table), _at(changed), _at(units)),
         )
-        return None if new_slots < 0 else int(new_slots)
+        if new_slots < 0:
+            raise ValueError("a key hash is negative")
+        return int(new_slots)
 
     def objects(
         self, buf: U8, starts: I64, stops: I64, style: U8, names: tuple[bytes, ...], out: U8, at: int
@@ -439,28 +438,30 @@ def _names(names: tuple[bytes, ...], ends: tuple[bytes, ...]) -> tuple[npt.NDArr
 
 
 @cache
-def load() -> Native | None:
-    """Load the library; None if it is missing or from another build, or if `RMQSTORE_FAST=0` is set."""
-    if os.environ.get("RMQSTORE_FAST") == "0" or sys.byteorder != "little":
-        return None
+def load() -> Native:
+    """Load the library. Errors: CouldNotCheck if it is missing or from another version."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
         library.rmqstore_abi.restype = ctypes.c_int64
         if library.rmqstore_abi() != ABI:
-            return None
-        without_crcs = Native(library, None)
-    except (OSError, AttributeError):
-        return None
-    return _with_crcs(library) or without_crcs
+            raise OSError(Text("it is from another version of rmqstore"))
+    except (OSError, AttributeError) as e:
+        why = Text("the compiled part of rmqstore cannot be loaded: {why}", why=reason(e))
+        raise CouldNotCheck(why, advice=Text("install rmqstore again; in a clone: make install")) from e
+    own = ctypes.cast(library.rmqstore_crc32, ctypes.c_void_p).value
+    assert own is not None
+    return _with_crcs_of_zlib_ng(library) or Native(library, own)
 
 
-def _with_crcs(library: ctypes.CDLL) -> Native | None:
-    """Add zlib-ng's CRC function, whose symbol its wheel exports but does not promise, after a check against zlib."""
+def _with_crcs_of_zlib_ng(library: ctypes.CDLL) -> Native | None:
+    """Use zlib-ng's CRC function, whose symbol its wheel exports but does not promise, after a check against zlib."""
     try:
         from zlib_ng import zlib_ng
 
         address = ctypes.cast(getattr(ctypes.CDLL(zlib_ng.__file__), CRC32), ctypes.c_void_p).value
     except (ImportError, OSError, AttributeError):
+        return None
+    if address is None:
         return None
     native = Native(library, address)
     sample = bytearray(b"123456789" * 40)

@@ -39,8 +39,7 @@ from rmqstore.formats.message import (
     Fault,
 )
 from rmqstore.scan import kernels, native
-from rmqstore.scan.columns import LAYOUT, Columns, framed
-from rmqstore.scan.kernels import leading
+from rmqstore.scan.columns import LAYOUT, Columns
 from rmqstore.scan.native import I64, U8
 from rmqstore.scan.resync import Bytes, frame_size, resync
 from rmqstore.scan.split import Split
@@ -227,7 +226,6 @@ _LOOK_BACK = 8 << 20  # bytes: more than the longest entry, so that it contains 
 _ENTRY_BLANK_MAGIC = 0xFFFFFFFF
 _ENTRY_SIZE = dledger.ENTRY.size
 SIZE_AT_IN_ENTRY = dledger.ENTRY.at("size")
-_UNLIMITED = 1 << 40
 _USUAL_SIZE = 256  # bytes: record size that sets the initial capacity of the compiled loops' arrays
 _LEAST_ROOM = 64
 
@@ -346,7 +344,7 @@ def scan_split(split: Split, options: ScanOptions | None = None) -> Iterator[Run
 
 
 class Frames:
-    """Reads framed records from buffers, in C if the library was built.
+    """Reads framed records from buffers.
 
     `body_offset`: bytes before each message, 0 in a commitlog and 48 in DLedger data; `crc`: check bodies; `buffer`:
     length of the buffers in bytes. `size_at`: position of the size in a record or entry; `least`: its smallest size.
@@ -358,7 +356,6 @@ class Frames:
         self.least = MIN_SIZE + body_offset
         self._crc = crc
         self._loops = native.load()
-        self._limit = _UNLIMITED
         self._room = buffer // _USUAL_SIZE + 1
 
     def read(self, buf: bytearray, have: int, base: int, lo: int, stop: int) -> tuple[Columns, bool]:
@@ -366,31 +363,17 @@ class Frames:
 
         They follow one another without gaps. `have`: number of valid bytes; `base`: global offset of the first one.
         """
-        if self._loops is not None:
-            found = self._loops.read(
-                (np.frombuffer(buf, np.uint8), have, base),
-                (lo, stop),
-                (self.body_offset, self.size_at, self.least),
-                LAYOUT,
-                crc=self._crc and self._loops.has_crcs,
-                room=self._room,
-            )
-            n = len(found.columns["at"])
-            self._room = 2 * n if n == self._room else max(n + n // 4, _LEAST_ROOM)
-            return Columns.of(buf, base, self.body_offset, found), found.odd
-        borders = kernels.walk(memoryview(buf), lo, have, self.size_at, self.least, self._limit)
-        starts, stops = borders[:-1], borders[1:]
-        if len(starts) and int(starts[-1]) >= stop:
-            count = int(np.searchsorted(starts, stop))
-            starts, stops = starts[:count], stops[:count]
-        columns = Columns(buf, base, starts + self.body_offset, self.body_offset)
-        if not len(starts):
-            return columns, False
-        ok = framed(columns, stops)
-        n = leading(ok)
-        # after damage walk only a few records: with dense damage, each bad record would cost a walk of the whole chunk
-        self._limit = _UNLIMITED if n == len(ok) else 64
-        return columns.slice(0, n), n < len(ok)
+        found = self._loops.read(
+            (np.frombuffer(buf, np.uint8), have, base),
+            (lo, stop),
+            (self.body_offset, self.size_at, self.least),
+            LAYOUT,
+            crc=self._crc,
+            room=self._room,
+        )
+        n = len(found.columns["at"])
+        self._room = 2 * n if n == self._room else max(n + n // 4, _LEAST_ROOM)
+        return Columns.of(buf, base, self.body_offset, found), found.odd
 
 
 class _Scan:

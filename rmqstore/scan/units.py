@@ -238,17 +238,5 @@ def lay_out(
     Shapes: (n,) each.
     """
     units = None if size is None else np.empty(len(number), dtype=consumequeue.UNIT.dtype)
-    loops = native.load()
-    if loops is not None:
-        found = loops.lay_out(number, queues, index, offset, size, tags, units)
-        if found is not None:
-            return Laid(found[0].tolist(), found[1], found[2], units)
-    # NumPy uses a radix sort, which is faster, for 16-bit numbers
-    order = np.argsort(number.astype(np.uint16) if queues < 1 << 16 else number, kind="stable")
-    starts = np.searchsorted(number[order], np.arange(queues + 1)).tolist()
-    offset = offset[order]
-    if units is not None and size is not None and tags is not None:
-        units["commitlog_offset"] = offset
-        units["size"] = size[order]
-        units["tags_code"] = tags[order]
-    return Laid(starts, index[order], offset, units)
+    starts, index, offset = native.load().lay_out(number, queues, index, offset, size, tags, units)
+    return Laid(starts.tolist(), index, offset, units)

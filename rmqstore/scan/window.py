@@ -6,10 +6,8 @@ from dataclasses import dataclass
 
 from rmqstore.files import pace
 from rmqstore.files.mapped_file_queue import MappedFile
-from rmqstore.scan import native
 
-CHUNK = 2 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
-COMPILED_CHUNK = 4 << 20  # bytes; larger, because the C loops visit each record only once
+CHUNK = 4 << 20  # bytes; each chunk costs some hundred NumPy calls, and a larger one does not fit into the cache
 SLACK = 64  # extra bytes at the end of the buffer, so that reads at clamped positions stay inside
 
 
@@ -41,8 +39,7 @@ class Window:
         self.end = min(file.length, file.file_size)
         self.base = 0
         self.have = 0
-        chunk = options.chunk or (CHUNK if native.load() is None else COMPILED_CHUNK)
-        self.buf = bytearray(min(chunk, max(self.end, 1)) + SLACK)
+        self.buf = bytearray(min(options.chunk or CHUNK, max(self.end, 1)) + SLACK)
         self.view = memoryview(self.buf)
         self._read = 0
         self.unreadable = False

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from rmqstore.brokers.replicas import SLAVE, replica_role, seed_command
 from rmqstore.checks.beside.dledger import committed_index
@@ -19,9 +20,9 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.errors import NotAStore
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.message import CRC32_PROPERTY, CRC32_RESERVED_LEN, HEAD, HEADS_BY_FLAG, crc32
-from rmqstore.scan import kernels
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import U64, QueueTable
+from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64, Bool, consecutive, u64
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
@@ -386,7 +387,7 @@ def rows_of(columns: Columns, table: QueueTable) -> RecordRows:
     return RecordRows(
         columns.offset - columns.body_offset,
         columns.size + columns.body_offset,
-        kernels.body_crcs(raw, starts, stops),
+        native.load().body_crcs(raw, starts, stops),
         table.of(columns),
         columns.queue_offset.copy(),
         _content(columns, raw, stops),
@@ -398,7 +399,7 @@ def rows_of(columns: Columns, table: QueueTable) -> RecordRows:
 
 def _content(columns: Columns, raw: bytearray, stops: I64) -> I64:
     """Return the CRC of what does not change if a record gets another offset (see `RecordRows`)."""
-    out = kernels.body_crcs(raw, columns.at + _BEHIND_ADDRESS, stops)
+    out = native.load().body_crcs(raw, columns.at + _BEHIND_ADDRESS, stops)
     signed = u64(columns.buf)[stops - CRC32_RESERVED_LEN] == _CRC32_NAME
     moved = (columns.prepared_transaction_offset != 0) | signed
     for i in np.flatnonzero(moved).tolist():
@@ -414,6 +415,7 @@ def _content(columns: Columns, raw: bytearray, stops: I64) -> I64:
 
 LISTED = 100
 DLEDGER_NUMBERS = ("first_index", "last_index", "term", "committed_index")
+U64 = npt.NDArray[np.uint64]
 _MIX = [np.uint64(k) for k in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)]
 _STATES: dict[Kind, State] = {
     Kind.DIRTY: "damaged",

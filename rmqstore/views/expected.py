@@ -23,8 +23,9 @@ from rmqstore.formats.message import is_filler
 from rmqstore.formats.messageid import decode_offset_message_id
 from rmqstore.formats.text import as_written
 from rmqstore.messages.repaired import repaired_records
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns, Repaired, filler_mask
-from rmqstore.scan.kernels import I64, hash_spans
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.properties import PropertyTexts
 from rmqstore.scan.records import scan_split
 from rmqstore.scan.split import Split
@@ -165,7 +166,7 @@ class _ExpectedTexts:
         words = list(self.numbers)
         length = np.array([len(word) for word in words], dtype=np.int64)
         joined_words = np.frombuffer(b"".join(words) + bytes(8), dtype=np.uint8)
-        codes, _ = hash_spans(joined_words, np.cumsum(length) - length, length)
+        codes, _ = native.load().hashes(joined_words, np.cumsum(length) - length, length)
         self.codes: I64 = np.unique(codes)
 
     def hits(self, columns: Columns) -> Iterator[tuple[int, int]]:
@@ -174,7 +175,7 @@ class _ExpectedTexts:
         for name in (b"UNIQ_KEY", b"KEYS"):
             record, start, length = texts.values(name)
             if name == b"UNIQ_KEY" and len(record):
-                codes, plain = hash_spans(columns.buf, start, length)
+                codes, plain = native.load().hashes(columns.buf, start, length)
                 like = np.isin(codes, self.codes) | ~plain
                 record, start, length = record[like], start[like], length[like]
             for i, a, n in zip(record.tolist(), start.tolist(), length.tolist(), strict=True):

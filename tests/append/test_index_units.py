@@ -1,4 +1,4 @@
-"""The units and slots of an index file: the C loop compared with NumPy."""
+"""The units and slots of an index file."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ import numpy as np
 import pytest
 
 from rmqstore.append.index import IndexFileBuilder
-from rmqstore.scan import native
+from rmqstore.formats import index
 
 
 @pytest.mark.parametrize("slots", [1, 7, 5000])
-def test_c_and_numpy_build_the_same_index_file(slots: int) -> None:
-    if native.load() is None:
-        pytest.skip("the C library is not there")
+def test_units_and_slots_are_those_of_entries_put_one_by_one(slots: int) -> None:
     noise = np.random.default_rng(slots)
-    by_c, by_numpy = IndexFileBuilder(slots, 10_000), IndexFileBuilder(slots, 10_000)
+    builder = IndexFileBuilder(slots, 10_000)
+    table, newest = [0] * slots, 0
     for count in (1, 2000, 999):
         hashes = noise.integers(0, 1 << 31, count)
         offsets = np.sort(noise.integers(0, 1 << 40, count))
-        times = np.sort(noise.integers(1 << 40, 1 << 41, count))
-        units = by_c.add(offsets, times, hashes)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "load", lambda: None)
-            assert by_numpy.add(offsets, times, hashes) == units
-        assert by_c.header() == by_numpy.header()
-        assert by_c.table.tolist() == by_numpy.table.tolist()
-        assert by_c.changed.tolist() == by_numpy.changed.tolist()
-        assert list(by_c.changed_slots()) == list(by_numpy.changed_slots())
+        units = np.frombuffer(builder.add(offsets, np.full(count, 1 << 40), hashes), dtype=index.UNIT.dtype)
+        pages = set()
+        for unit, code, offset in zip(units, hashes.tolist(), offsets.tolist(), strict=True):
+            slot, newest = code % slots, newest + 1
+            assert unit.tolist() == (code, offset, 0, table[slot])
+            table[slot] = newest
+            pages.add(slot // 1024)
+        assert builder.table.tolist() == table
+        assert builder.hash_slot_count == np.count_nonzero(table)
+        assert np.flatnonzero(builder.changed).tolist() == sorted(pages)
+        for first, written in builder.changed_slots():
+            assert written == builder.table[first : first + len(written) // 4].astype(">i4").tobytes()
 
 
 def test_the_last_unit_of_a_slot_is_its_newest() -> None:

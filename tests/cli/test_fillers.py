@@ -16,7 +16,6 @@ import rmqstore
 from rmqstore.files.journals import repairs
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.message import is_filler
-from rmqstore.scan import native
 from rmqstore.scan.columns import Repaired, filler_mask, mended_mask
 from rmqstore.scan.records import scan_file
 from tests.cli.test_lost import damaged
@@ -189,23 +188,20 @@ def test_a_filler_without_a_mark_is_known_by_its_journal(tmp_path: Path) -> None
 
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", NAMES)
-def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_give_the_same_fillers_as_records(name: str, tmp_path: Path) -> None:
     store, lost = repaired(name, tmp_path)
-    for loops in (True, False):
-        if not loops:
-            monkeypatch.setattr(native, "load", lambda: None)
-        found = []
-        for log, body_offset in open_store(store).logs:
-            for file in log.files:
-                for run_ in scan_file(file, body_offset=body_offset):
-                    columns = run_.columns
-                    if columns is None:
-                        continue
-                    mask = filler_mask(columns)
-                    mask = np.zeros(len(columns), dtype=np.bool_) if mask is None else mask
-                    assert mask.tolist() == [is_filler(columns.message(i)) for i in range(len(columns))]
-                    found += columns.offset[mask].tolist()
-        assert found == [r.position for r in lost]
+    found = []
+    for log, body_offset in open_store(store).logs:
+        for file in log.files:
+            for run_ in scan_file(file, body_offset=body_offset):
+                columns = run_.columns
+                if columns is None:
+                    continue
+                mask = filler_mask(columns)
+                mask = np.zeros(len(columns), dtype=np.bool_) if mask is None else mask
+                assert mask.tolist() == [is_filler(columns.message(i)) for i in range(len(columns))]
+                found += columns.offset[mask].tolist()
+    assert found == [r.position for r in lost]
 
 
 @pytest.mark.quick_rows(1)

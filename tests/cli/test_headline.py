@@ -18,7 +18,6 @@ from rmqstore.files.store import open_store
 from tests.cases.case import make, read_case
 from tests.command import run, run_json
 from tests.damage import flip, zero
-from tests.loops import loops as loops
 from tests.rocksdb_rows import need_rocksdict
 from tests.stores import copy_store, unpack
 from tests.views.decoder import find_records, read_folder

@@ -1,4 +1,4 @@
-"""The C loops: equal to NumPy on any bytes, no access outside the buffer, and replaced by NumPy when not available."""
+"""The C loops: right about any bytes, without access outside the buffer."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import ctypes
 import random
 import shutil
 import subprocess
+import zlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.errors import CouldNotCheck
 from rmqstore.files.store import open_store
+from rmqstore.formats.message import body_crc
 from rmqstore.scan import native
 from rmqstore.scan.dispatch import QueueTable
-from rmqstore.scan.properties import PropertyTexts, read_texts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import lay_out
@@ -26,44 +26,12 @@ from tests.stores import copy_store
 
 _HERE = Path(__file__).parent
 _SOURCES = Path(native.__file__).with_name("loops")
-_COLUMNS = (
-    *("at", "size", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "body_at", "body_length", "wide"),
-    *("topic_at", "topic_length", "properties_at", "properties_length", "wrong_crc", "elsewhere", "has_tail"),
-)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def loops() -> None:
-    """Override the fixture of the package: these tests choose the loops themselves."""
+_FIELDS = ("size", "queue_id", "queue_offset", "sys_flag", "store_timestamp", "body_length")
 
 
 @pytest.fixture
 def compiled() -> native.Native:
-    found = native.load()
-    if found is None:
-        pytest.skip("rmqstore was installed without a C compiler")
-    return found
-
-
-def _seen(file: MappedFile, body_offset: int, options: ScanOptions) -> list[Any]:
-    """Return the whole result of a scan of a file."""
-    out: list[Any] = []
-    table = QueueTable()
-    for run in scan_file(file, body_offset=body_offset, options=options):
-        out.append((run.kind, run.start, run.stop, run.count, run.cause, run.claimed))
-        columns = run.columns
-        if columns is None:
-            continue
-        out.append([getattr(columns, name).tolist() for name in _COLUMNS])
-        out.append((columns.port_tops != 0).tolist())
-        if run.kind is Kind.RECORDS:
-            texts = PropertyTexts(columns)
-            read = read_texts(columns, texts=texts)
-            values = [sorted(np.stack(texts.values(name)).T.tolist()) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY")]
-            out.append((texts.odd.tolist(), values, [texts.holds(byte) for byte in (0, 1, 32, 126, 200)]))
-            out.append((read.tags_code.tolist(), read.faults, read.fan_out, read.parsed))
-            out.append([(table.topics[q], table.queue_ids[q]) for q in table.of(columns).tolist()])
-    return out
+    return native.load()
 
 
 def _damage(path: Path, rng: random.Random, wrote: int) -> None:
@@ -83,28 +51,35 @@ def _damage(path: Path, rng: random.Random, wrote: int) -> None:
     path.write_bytes(raw)
 
 
+@pytest.mark.parametrize("chunk", [2 << 20, 4096, 30_000])
 @pytest.mark.parametrize("name", ["5.4.0-formats", "5.1.4-formats", "4.9.7-ipv6", "5.4.0-dledger"])
-def test_c_and_numpy_say_the_same_of_damaged_logs(name: str, tmp_path: Path, compiled: native.Native) -> None:
+def test_columns_have_what_a_parser_reads_in_each_record(name: str, chunk: int, tmp_path: Path) -> None:
     rng = random.Random(name)
-    for turn in range(6):
-        path = copy_store(name, tmp_path / str(turn))
-        store = open_store(path)
+    for turn in range(3):
+        store = open_store(copy_store(name, tmp_path / str(turn)))
         log, body_offset = (store.dledger.data, 48) if store.dledger is not None else (store.commitlog, 0)
         assert log is not None
         file = log.files[0]
-        wrote = len(file.path.read_bytes().rstrip(b"\0"))
         if turn:
-            _damage(file.path, rng, wrote)
-        options = ScanOptions(crc=turn != 3, chunk=(2 << 20, 4096, 30_000)[turn % 3])
-        by_c = _seen(file, body_offset, options)
-        without_crc = native.Native(ctypes.CDLL(str(native.LIBRARY)), None)
-        for other in (None, without_crc):
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(native, "load", lambda other=other: other)
-                by_other = _seen(file, body_offset, options)
-            assert len(by_c) == len(by_other) > 1
-            for ours, theirs in zip(by_c, by_other, strict=True):
-                assert ours == theirs
+            _damage(file.path, rng, len(file.path.read_bytes().rstrip(b"\0")))
+        table, sound = QueueTable(), 0
+        for run in scan_file(file, body_offset=body_offset, options=ScanOptions(chunk=chunk)):
+            columns = run.columns
+            if columns is None or not len(columns):
+                continue
+            messages = [columns.message(i) for i in range(len(columns))]
+            for field in _FIELDS:
+                assert getattr(columns, field).tolist() == [getattr(message, field) for message in messages], field
+            crcs = [bool(m.body) and body_crc(m.body) != m.body_crc for m in messages]
+            assert columns.wrong_crc.tolist() == crcs
+            places = [m.physical_offset != at for m, at in zip(messages, columns.offset.tolist(), strict=True)]
+            assert columns.elsewhere.tolist() == places
+            assert columns.has_tail.tolist() == [m.carries_crc for m in messages]
+            queues = [(table.topics[q], table.queue_ids[q]) for q in table.of(columns).tolist()]
+            assert queues == [(m.topic, m.queue_id) for m in messages]
+            sound += run.count if run.kind is Kind.RECORDS else 0
+            assert run.kind is Kind.DIRTY or not any(crcs)
+        assert sound > 1
 
 
 def test_more_queues_than_slots(compiled: native.Native) -> None:
@@ -124,36 +99,34 @@ def test_more_queues_than_slots(compiled: native.Native) -> None:
 
 
 @pytest.mark.parametrize("queues", [1, 7, 70_000])
-def test_rows_are_laid_out_alike(queues: int, compiled: native.Native) -> None:
+def test_rows_are_grouped_by_queue_in_their_order(queues: int, compiled: native.Native) -> None:
     noise = np.random.default_rng(queues)
     number = noise.integers(0, queues, 5000)
     index, offset, tags = (noise.integers(-(1 << 62), 1 << 62, 5000) for _ in range(3))
     size = noise.integers(0, 1 << 31, 5000)
+    order = np.argsort(number, kind="stable")
     for columns in ((index, offset), (index, offset, size, tags)):
-        by_c = lay_out(number, queues, *columns)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "load", lambda: None)
-            by_numpy = lay_out(number, queues, *columns)
-        assert by_c.starts == by_numpy.starts
-        assert by_c.index.tolist() == by_numpy.index.tolist()
-        assert by_c.offset.tolist() == by_numpy.offset.tolist()
+        laid = lay_out(number, queues, *columns)
+        assert laid.starts == np.searchsorted(number[order], np.arange(queues + 1)).tolist()
+        assert laid.index.tolist() == index[order].tolist()
+        assert laid.offset.tolist() == offset[order].tolist()
         if len(columns) == 4:
-            assert by_c.units is not None
-            assert by_numpy.units is not None
-            assert by_c.units.tobytes() == by_numpy.units.tobytes()
+            assert laid.units is not None
+            assert laid.units["commitlog_offset"].tolist() == offset[order].tolist()
+            assert laid.units["size"].tolist() == size[order].tolist()
+            assert laid.units["tags_code"].tolist() == tags[order].tolist()
     for wrong in (-1, queues):
         number[17] = wrong
-        assert compiled.lay_out(number, queues, index, offset, None, None, None) is None
+        with pytest.raises(ValueError, match="out of range"):
+            compiled.lay_out(number, queues, index, offset, None, None, None)
 
 
-def test_values_beyond_their_room_are_left_to_numpy(compiled: native.Native) -> None:
+def test_a_name_that_occurs_often(compiled: native.Native) -> None:
     text = b"TAGS\x01a\x02" * 200
     buf = np.frombuffer(bytearray(text), dtype=np.uint8)
-    span = np.array([0], dtype=np.int64), np.array([len(text)], dtype=np.int64)
-    assert compiled.texts(buf, *span, (b"TAGS",), (b"DELAY",)) is None
-    few = compiled.texts(buf, span[0], span[1] // 10, (b"TAGS",), (b"DELAY",))
-    assert few is not None
-    assert few.values[0][1].tolist() == [5 + 7 * i for i in range(20)]
+    start, length = np.array([0], dtype=np.int64), np.array([len(text)], dtype=np.int64)
+    found = compiled.texts(buf, start, length, (b"TAGS",), (b"DELAY",))
+    assert found.values[0][1].tolist() == [5 + 7 * i for i in range(200)]
 
 
 def test_bytes_that_must_not_change_are_read_as_well(compiled: native.Native) -> None:
@@ -163,36 +136,31 @@ def test_bytes_that_must_not_change_are_read_as_well(compiled: native.Native) ->
     assert plain.tolist() == [True, True]
 
 
-def test_numpy_does_the_work_where_the_library_is_off_missing_broken_or_of_another_version(
+def test_a_library_that_is_missing_broken_or_of_another_version(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     load = native.load.__wrapped__
-    monkeypatch.setenv("RMQSTORE_FAST", "0")
-    assert load() is None
-    monkeypatch.delenv("RMQSTORE_FAST")
-    monkeypatch.setattr(native, "LIBRARY", tmp_path / "text.so")
-    assert load() is None
-    (tmp_path / "text.so").write_text("no library")
-    assert load() is None
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "LIBRARY", tmp_path / "text.so")
+        with pytest.raises(CouldNotCheck, match=r"text\.so"):
+            load()
+        (tmp_path / "text.so").write_text("no library")
+        with pytest.raises(CouldNotCheck, match=r"text\.so"):
+            load()
     monkeypatch.setattr(native, "ABI", -1)
-    assert load() is None
+    with pytest.raises(CouldNotCheck, match="another version") as error:
+        load()
+    assert "install" in error.value.advice
 
 
-def test_a_crc_function_that_is_not_there_or_wrong(monkeypatch: pytest.MonkeyPatch, compiled: native.Native) -> None:
-    load = native.load.__wrapped__
-    with monkeypatch.context() as patch:
-        patch.setattr(native, "CRC32", "no_such_function")
-        found = load()
-        assert found is not None
-        assert not found.has_crcs
-    with monkeypatch.context() as patch:
-        patch.setattr(native, "CRC32", "zng_adler32_z")
-        found = load()
-        assert found is not None
-        assert not found.has_crcs
-    if compiled.has_crcs:
-        assert load() is not None
+@pytest.mark.parametrize("name", ["no_such_function", "zng_adler32_z"])
+def test_without_the_crc_function_of_zlib_ng(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "CRC32", name)
+    loops = native.load.__wrapped__()
+    raw = bytearray(random.Random(1).randbytes(1000))
+    stops = np.arange(1001)
+    crcs = loops.body_crcs(raw, np.zeros(1001, dtype=np.int64), stops)
+    assert crcs.tolist() == [0, *(zlib.crc32(raw[:n]) & 0x7FFFFFFF for n in range(1, 1001))]
 
 
 @pytest.mark.parametrize(
@@ -222,15 +190,12 @@ def test_the_library_is_of_this_source(compiled: native.Native) -> None:
     assert library.rmqstore_abi() == native.ABI
 
 
-def test_either_of_two_numbers_is_found_wherever_it_is() -> None:
-    loops = native.load()
-    if loops is None or not loops.finds:
-        pytest.skip("this build of the loops does not have it")
+def test_either_of_two_numbers_is_found_wherever_it_is(compiled: native.Native) -> None:
     one, other = 0xDAA320A7, 0xDAA320AB
     for at in range(70):
         for number in (one, other):
             buf = bytearray(b"\xda" * at + number.to_bytes(4, "big") + b"\xda\xa3 " * 3)
-            found = loops.find_either(np.frombuffer(buf, np.uint8), len(buf), 0, (one, other))
+            found = compiled.find_either(np.frombuffer(buf, np.uint8), len(buf), 0, (one, other))
             assert found == at
-            assert loops.find_either(np.frombuffer(buf, np.uint8), at + 3, 0, (one, other)) == -1
-            assert loops.find_either(np.frombuffer(buf, np.uint8), len(buf), at + 1, (one, other)) == -1
+            assert compiled.find_either(np.frombuffer(buf, np.uint8), at + 3, 0, (one, other)) == -1
+            assert compiled.find_either(np.frombuffer(buf, np.uint8), len(buf), at + 1, (one, other)) == -1

@@ -14,9 +14,10 @@ import numpy.typing as npt
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_string_hash, java_text
 from rmqstore.formats.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
-from rmqstore.scan.kernels import I64, Bool, hash_spans
+from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.properties import PropertyTexts
 
 _MOD = (1 << 32) - 1
@@ -64,7 +65,7 @@ class KeyReader:
             (*_split(texts, *_once(texts, properties.KEYS, odd)), "", True),
             (*_once(texts, properties.TAGS, odd), _TAG_PREFIX, False),
         ):
-            hashed, ascii_ = hash_spans(columns.buf, start, length)
+            hashed, ascii_ = native.load().hashes(columns.buf, start, length)
             odd[rows[~ascii_]] = True
             first = self._prefix[numbers[rows]]
             first = first * 31 ** len(prefix) + java_string_hash(prefix) & _MOD

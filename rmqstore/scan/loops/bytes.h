@@ -14,11 +14,11 @@
 #endif
 
 #if !defined(__BYTE_ORDER__) || __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "little-endian machines only: others use NumPy"
+#error "little-endian machines only"
 #endif
-_Static_assert(sizeof(void *) == 8, "64-bit machines only: others use NumPy");
+_Static_assert(sizeof(void *) == 8, "64-bit machines only");
 
-#define ABI 7
+#define ABI 8
 #define HIGH 0x8080808080808080ULL
 #define BLANKS 0x2020202020202020ULL
 #define GATHER 0x0102040810204080ULL /* multiply by it to move the lowest bits of eight bytes into the top byte */

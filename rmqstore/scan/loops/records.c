@@ -106,6 +106,19 @@ int64_t rmqstore_read(const uint8_t *buf, int64_t have, int64_t base, int64_t at
     return count;
 }
 
+/* Continue a CRC-32 with `size` bytes, as zlib's crc32_z does; a tenth as fast as zlib-ng's. */
+uint32_t rmqstore_crc32(uint32_t crc, const uint8_t *bytes, size_t size) {
+    static const uint32_t of_nibble[16] = {0x00000000, 0x1DB71064, 0x3B6E20C8, 0x26D930AC, 0x76DC4190, 0x6B6B51F4,
+                                           0x4DB26158, 0x5005713C, 0xEDB88320, 0xF00F9344, 0xD6D6A3E8, 0xCB61B38C,
+                                           0x9B64C2B0, 0x86D3D2D4, 0xA00AE278, 0xBDBDF21C};
+    for (crc = ~crc; size; size--) {
+        crc ^= *bytes++;
+        crc = crc >> 4 ^ of_nibble[crc & 15];
+        crc = crc >> 4 ^ of_nibble[crc & 15];
+    }
+    return ~crc;
+}
+
 /* Compute the CRC-32, with the top bit cleared, of every span [start, stop); 0 for empty and for invalid spans. */
 void rmqstore_crcs(crc32_function crc32, const uint8_t *buf, int64_t have, int64_t n, const int64_t *start,
                    const int64_t *stop, int64_t *out) {

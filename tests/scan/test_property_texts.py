@@ -1,4 +1,4 @@
-"""Bit masks of many texts agree with reading texts one by one: random and hostile texts of all lengths, mixed."""
+"""What the C loops find in property texts, compared with texts read one by one: random and hostile, of all lengths."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from rmqstore.checks.index.keys import KeyReader
 from rmqstore.formats import index, properties
 from rmqstore.formats.javatext import java_string_hash
 from rmqstore.formats.message import build_message
+from rmqstore.scan import native
 from rmqstore.scan.columns import Columns, framed
 from rmqstore.scan.dispatch import QueueTable
-from rmqstore.scan.kernels import hash_spans, words_at
 from rmqstore.scan.properties import PARSED_NAMES, PropertyTexts, read_texts
 
 NAMES = (
@@ -129,15 +129,8 @@ def test_hashes_are_those_of_java() -> None:
     buf = np.frombuffer(raw, dtype=np.uint8)
     start = np.array([random_.randrange(2900) for _ in range(500)] + [2999, 2990, 0, 3000], dtype=np.int64)
     length = np.array([random_.randrange(100) for _ in range(500)] + [1, 10, 0, 0], dtype=np.int64)
-    codes, plain = hash_spans(buf, start, length)
+    codes, plain = native.load().hashes(buf, start, length)
     for a, n, code, ascii_ in zip(start.tolist(), length.tolist(), codes.tolist(), plain.tolist(), strict=True):
         assert ascii_ == (not a <= 100 < a + n)
         if ascii_:
             assert code == java_string_hash(raw[a : a + n].decode()) & 0xFFFF_FFFF
-
-
-def test_words_at_the_end_of_a_buffer() -> None:
-    buf = np.arange(1, 12, dtype=np.uint8)
-    words = words_at(buf, np.arange(11)).tolist()
-    assert words == [int.from_bytes(bytes(range(i + 1, 12))[:8].ljust(8, b"\0"), "big") for i in range(11)]
-    assert words_at(buf[:3], np.array([0, 2])).tolist() == [0x0102030000000000, 0x0300000000000000]
