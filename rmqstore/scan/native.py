@@ -437,11 +437,21 @@ def _names(names: tuple[bytes, ...], ends: tuple[bytes, ...]) -> tuple[npt.NDArr
     return words, sizes, np.frombuffer(last, np.uint32).copy()  # aligned
 
 
+def _library() -> ctypes.CDLL:
+    """Open the library; if the package is in a zip, as on executors of Spark, from a temporary file."""
+    if LIBRARY.parent.is_dir():
+        return ctypes.CDLL(str(LIBRARY))
+    from importlib.resources import as_file, files
+
+    with as_file(files("rmqstore.scan") / LIBRARY.name) as extracted:
+        return ctypes.CDLL(str(extracted))
+
+
 @cache
 def load() -> Native:
     """Load the library. Errors: CouldNotCheck if it is missing or from another version."""
     try:
-        library = ctypes.CDLL(str(LIBRARY))
+        library = _library()
         library.rmqstore_abi.restype = ctypes.c_int64
         if library.rmqstore_abi() != ABI:
             raise OSError(Text("it is from another version of rmqstore"))

@@ -180,6 +180,7 @@ _ENDINGS = ("json", "bak", "txt", "tmp", "log", "")
 _NUMBERS_ONLY = frozenset({"timercheck", "timerwheel", "lock", "abort"})
 _SETTINGS = re.compile(r"-?[0-9]+|true|false|([0-9]+[smhd] ?)+|[A-Za-z]+FLUSH|[A-Z_]+")
 _NAMING = re.compile("name|addr|ip|path|dir|cluster|group|peer|self|user|pass|key|secret|region|url|id$", re.IGNORECASE)
+_NODE_ID = re.compile("[A-Za-z][0-9]{1,9}")
 _SMALL_TEXT = 64 << 20
 
 
@@ -436,13 +437,15 @@ class _Builder:
         )
 
     def _settings(self) -> bytes:
-        """Return the numbers and switches of broker.conf, without names and paths."""
+        """Return numbers and switches of broker.conf, without names and paths; DLedger nodes without hosts."""
         given = self.store.config.given
-        return "".join(
-            f"{key}={value}\n"
-            for key, value in sorted(given.items())
-            if _SETTINGS.fullmatch(value.strip()) and not _NAMING.search(key)
-        ).encode()
+        kept = {k: v for k, v in given.items() if _SETTINGS.fullmatch(v.strip()) and not _NAMING.search(k)}
+        if _NODE_ID.fullmatch(own := given.get("dLegerSelfId", "")):
+            kept["dLegerSelfId"] = own
+        nodes = [peer.partition("-")[0] for peer in given.get("dLegerPeers", "").split(";")]
+        if all(map(_NODE_ID.fullmatch, nodes)):
+            kept["dLegerPeers"] = ";".join(f"{node}-127.0.0.1:{40911 + i}" for i, node in enumerate(nodes))
+        return "".join(f"{key}={value}\n" for key, value in sorted(kept.items())).encode()
 
 
 def _some_offset(store: Store, log: Log, selection: Selection) -> int | None:
