@@ -15,7 +15,7 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +118,7 @@ def shown_value(value: str) -> str:
     return value if value and value == value.strip() else f'"{value}"'
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BrokerConfFile:
     """The lines of a broker.conf. `broken`: the number of the first line on which Properties#load throws, or 0."""
 
@@ -132,14 +132,20 @@ class BrokerConfFile:
         broken = next((line.number for line in lines if line.key is None), 0)
         return cls(tuple(line for line in lines if line.key is not None), broken)
 
+    @cached_property
     def last(self) -> dict[str, PropertyLine]:
-        """Return the line that counts for each key: the last one."""
+        """The line that counts for each key: the last one."""
         return {line.key: line for line in self.lines if line.key is not None}
+
+    @cached_property
+    def _known(self) -> dict[str, PropertyLine]:
+        """Those of `last` that some release reads: a file may have very many others."""
+        return {key: line for key, line in self.last.items() if key in known_keys()}
 
     def read_by(self, of: Release) -> dict[str, str]:
         """Return the settings that a release takes from the file, by the names that they have since 4.5.2."""
         given: dict[str, str] = {}
-        for key, line in self.last().items():
+        for key, line in self._known.items():
             setting = of.setting_of(key)
             value = of.read(setting, line.value) if setting is not None else None
             if value is not None:
@@ -150,7 +156,7 @@ class BrokerConfFile:
         """Yield the lines that do not have the effect for a release that they seem to have, in order."""
         if self.broken:
             yield UnreadLine(self.broken, "", "", Unread.BROKEN)
-        last = self.last()
+        last = self.last
         unknown = 0
         for line in self.lines:
             key = line.key or ""
@@ -346,7 +352,7 @@ class BrokerConfig:
     def line_of(self, key: str) -> str:
         """Return the line that sets a key, with its value as it is written; "" if nothing sets it."""
         if self.file is not None and key not in self.own:
-            line = self.file.last().get(key)
+            line = self.file.last.get(key)
             return "" if line is None else f"{key}={shown_value(line.value)}"
         return f"{key}={self.given[key]}" if key in self.given else ""
 

@@ -180,6 +180,8 @@ def release(version: str) -> Release:
 
 def releases_with(key: str) -> tuple[str, str | None] | None:
     """Return the first release that reads a key, and the first one that ignores it again; None for an unknown key."""
+    if key not in known_keys():
+        return None
     first: str | None = None
     for since, owner, name, kinds, _ in _table():
         if name == key and owner in (*OWNERS, *PLUGINS):

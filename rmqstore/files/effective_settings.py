@@ -63,7 +63,7 @@ def effective_settings(config: BrokerConfig) -> list[EffectiveSetting]:
 def _read(config: BrokerConfig, of: Release, setting: Setting) -> EffectiveSetting:
     if setting.key in config.own:
         return EffectiveSetting(setting, config.own[setting.key], Origin.CALLER)
-    line = config.file.last().get(setting.key) if config.file is not None else None
+    line = config.file.last.get(setting.key) if config.file is not None else None
     value = of.read(setting, line.value) if line is not None else None
     if line is None or value is None:
         return EffectiveSetting(setting, setting.default, Origin.DEFAULT)

@@ -63,7 +63,7 @@ def ours(raw: bytes, of: Release) -> dict[tuple[str, str], str] | None:
     if file.broken:
         return None
     found: dict[tuple[str, str], str] = {}
-    for key, line in file.last().items():
+    for key, line in file.last.items():
         for setting in of.of_key(key):
             value = of.read(setting, line.value)
             if value is not None and _comparable(setting, value) != _comparable(setting, setting.default):
