@@ -18,6 +18,7 @@ LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 _UTF16 = "utf-16-le" if sys.byteorder == "little" else "utf-16-be"
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _POWERS = [pow(31, n, 1 << 32) for n in reversed(range(256))]
+_MOST_DIGITS = 100
 _DECIMAL = re.compile(r"[+-]?\d+")
 
 
@@ -48,13 +49,14 @@ def java_string_hash(text: str) -> int:
 
 
 def _parse(text: str, low: int, high: int) -> int | None:
-    # int() also accepts whitespace, underscores and digits beyond the BMP, and it rejects more than 4300 digits
+    # int() also accepts whitespace, underscores and digits beyond the BMP
     if not _DECIMAL.fullmatch(text) or max(text) > "\uffff":
         return None
-    try:
-        value = int(text)
-    except ValueError:
-        return None
+    if len(text) > _MOST_DIGITS:  # int() rejects very many digits, also zeros at the start
+        digits = text.lstrip("+-")
+        first = next((i for i, digit in enumerate(digits) if int(digit)), len(digits) - 1)
+        text = ("-" if text[0] == "-" else "") + digits[first:]
+    value = int(text) if len(text) <= _MOST_DIGITS else high + 1
     return value if low <= value <= high else None
 
 

@@ -41,6 +41,8 @@ def config(rng: random.Random) -> bytes:
         text = "\u00ef\u00bb\u00bf" + text
     if rng.random() < 0.1:
         text = text.rstrip("\r\n") + rng.choice(("", "\\"))
+    if rng.random() < 0.05:  # as an editor of Windows writes it: NULs between the characters
+        return text.encode(rng.choice(("utf-16", "utf-16-le", "utf-16-be")))
     return text.encode("latin-1")
 
 
@@ -50,6 +52,8 @@ def _line(rng: random.Random) -> str:
         at = rng.randrange(len(key))
         key = rng.choice((key[:at] + key[at + 1 :], key.upper(), key.lower(), key[:at] + "\\" + key[at:], " " + key))
     value = rng.choice(rng.choice((NUMBERS, NUMBERS, ODD_NUMBERS, WORDS)))
+    if rng.random() < 0.01:
+        value *= 10_000
     if rng.random() < 0.1:
         at = rng.randint(0, len(value))
         value = value[:at] + rng.choice(("\\u0041", "\\u00e9", "\\t", "\\\n  ", "\\q", "\\u12", "\\\\")) + value[at:]

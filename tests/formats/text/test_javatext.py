@@ -68,6 +68,9 @@ def test_bad_utf8_is_replaced_as_by_java(data: bytes, text: str) -> None:
         ("𝟙", None, None),
         ("²", None, None),
         ("9" * 5000, None, None),
+        ("-" + "0" * 10_000 + "7", -7, -7),
+        ("0" * 10_000, 0, 0),
+        ("9" * 10_000, None, None),
     ],
 )
 def test_numbers_parse_as_in_java(text: str, as_int: int | None, as_long: int | None) -> None:
