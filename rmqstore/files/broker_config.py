@@ -9,6 +9,7 @@ Source: BrokerStartup#createBrokerController, MixAll#properties2Object (RocketMQ
 
 from __future__ import annotations
 
+import codecs
 import copy
 import difflib
 import errno
@@ -280,6 +281,9 @@ class BrokerConfig:
                     Text("{path} is not a broker.conf: {strerror}", path=path, strerror=reason(e))
                 ) from None
             raise NotReadable(about(path, e)) from None
+        if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            words = Text("{path} is in UTF-16, and a broker reads no setting of it", path=path)
+            raise BadBrokerConfig(words, Text("write it again in ASCII or UTF-8, without a byte order mark"))
         if b"\0" in raw:
             raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
         file = BrokerConfFile.parse(raw)

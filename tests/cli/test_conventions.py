@@ -215,6 +215,14 @@ def test_a_bad_broker_conf_is_exit_2(tmp_path: Path) -> None:
     assert f"{conf} is not a broker.conf" in result.stderr
 
 
+def test_a_broker_conf_in_utf_16_is_named(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerRole=SLAVE\n", "utf-16")
+    result = run("verify", str(unpack("5.4.0-clean")), "-c", str(conf))
+    assert result.exit_code == 2
+    assert f"error: {conf} is in UTF-16, and a broker reads no setting of it" in result.stderr
+
+
 def test_a_value_that_no_broker_reads_is_a_warning(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("\nmappedFileSizeCommitLog=big\n")
