@@ -34,6 +34,7 @@ READERS = {
     "append/": "reopens files that it writes",
     "backup/": "the files of a repository, and the store that a restore builds",
     "carving/": "devices and images, which are no files of a store, and the state of a carving",
+    "scan/native.py": "rmqstore's own library",
     "brokers/outlook.py": "how full a file system is",
     "cli/": "paths that the user names, outputs, settings, and the state of --resume",
     "documents/": "journals of repairs and the paths of plans, which are on this machine",

@@ -133,6 +133,7 @@ def lost_by(
     after: Verified,
     fillers: Mapping[QueueName, Ranges],
     wrong: Mapping[QueueName, Ranges],
+    over: Mapping[QueueName, Ranges],
     *,
     only: bool = False,
     gives_up: bool = False,
@@ -142,7 +143,7 @@ def lost_by(
     Those messages count that the store has or lists, and that are not in the log afterwards; with `only`, which leaves
     other damage as it is, not those that are then still listed. What fillers of earlier repairs replaced was lost
     before. `fillers`: where the repair writes some; with `gives_up`, also in place of good messages. `wrong`: places
-    that headers have which it corrects.
+    that headers have which it corrects. `over`: places of framed records that fillers replace.
     """
     known, left = before.account, after.account or Account()  # a store without log files has none
     if known is None:
@@ -156,7 +157,7 @@ def lost_by(
         filled = then.fillers | fillers.get(name, Ranges())
         here = then.in_log - filled - then.replaced
         if not gives_up:  # another record has the place of the filler, as after a restart of the queue: it stays
-            here |= filled & one.in_log - one.fillers
+            here |= filled & one.in_log - one.fillers - over.get(name, Ranges())
         restored += len(one.lost_already & here)
         if only:
             here |= then.listed - filled

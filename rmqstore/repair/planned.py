@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rmqstore.checks.account import by_queue, lost_by
+from rmqstore.checks.account import by_queue, lost_by, place_of
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.stored_units import opened
 from rmqstore.checks.options import VerifyOptions
@@ -46,7 +46,7 @@ from rmqstore.documents.steps import (
     Truncate,
 )
 from rmqstore.files.files import DirEntry, Files, OpenFile
-from rmqstore.files.mapped_file_queue import offset_to_file_name
+from rmqstore.files.mapped_file_queue import MAX_RECORD, offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.repair.journal.disk import Scratch
@@ -550,7 +550,8 @@ def with_loss(plan: Plan, before: Verified, after: Verified) -> Plan:
         return plan
     fillers, wrong = (by_queue(_places(plan.facts.get(name))) for name in ("fillers", WRONG_PLACES))
     gives_up = bool(plan.loss.more.get("good_messages_given_up"))
-    lost = lost_by(before, after, fillers, wrong, only=bool(plan.facts.get("only")), gives_up=gives_up)
+    over = by_queue(_replaced_records(plan, before))
+    lost = lost_by(before, after, fillers, wrong, over, only=bool(plan.facts.get("only")), gives_up=gives_up)
     queues = {f"{topic}/{queue_id}": count for (topic, queue_id), count in lost.queues.items()}
     more, notes = dict(plan.loss.more), plan.notes
     if lost.room:
@@ -565,6 +566,20 @@ def _places(rows: Json) -> Iterator[tuple[QueueName, int, int]]:
         if all(isinstance(number, int) for number in numbers):
             queue_id, start, count = map(int, map(str, numbers))
             yield (str(row["topic"]), queue_id), start, start + count
+
+
+def _replaced_records(plan: Plan, before: Verified) -> Iterator[tuple[QueueName, int, int]]:
+    """Yield the places of the framed records that fillers replace: their properties cannot be recovered."""
+    queues = before.account.queues if before.account is not None else {}
+    for row in objects(plan.facts.get("fillers")):
+        at = row.get("offset")
+        for name, start, stop in _places([row]):
+            known = queues.get(name)
+            if known is None or start not in known.in_log or not isinstance(at, int) or before.logs.damaged(at):
+                continue
+            record = before.logs.record(at, MAX_RECORD)
+            if record is not None and place_of(record) == (name, start, stop):
+                yield name, start, stop
 
 
 def measure(

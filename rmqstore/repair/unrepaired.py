@@ -16,6 +16,7 @@ from rmqstore.checks.problems.report import Finding, Report, problem_counts, tag
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.checks.verify import Verified
 from rmqstore.documents.content import Json
+from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.formats.consumequeue import split_queue_label
 from rmqstore.repair.plan.plan_builder import DAMAGED, PlanBuilder
 from rmqstore.repair.plan.recover_options import TRUNCATE, Choice, RecoverOptions
@@ -34,7 +35,9 @@ def contradicted_messages(verified: Verified, views: Sequence[RepairedLog]) -> M
         out |= {
             at: message
             for at, message in view.result.index.contradicted.items()
-            if (view.result.name, at - view.body_offset) in reported and at < view.end and not view.differs(at, at + 1)
+            if (view.result.name, at - view.body_offset) in reported
+            and at < view.end
+            and not view.differs(at, at + message.size)
         }
     return out
 
@@ -50,7 +53,9 @@ def doubtful_tags(verified: Verified, views: Sequence[RepairedLog]) -> Mapping[i
         at = finding.facts.get("commitlog_offset")
         if not isinstance(at, int) or at >= end or not tags_in_doubt(finding):
             continue
-        if not any(view.differs(at, at + 1) for view in views):
+        record = verified.logs.record(at, MAX_RECORD)
+        stop = at + (record.size if record is not None else 1)
+        if not any(view.differs(at, stop) for view in views):
             out[at] = finding
     return out
 

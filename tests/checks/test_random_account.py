@@ -31,8 +31,9 @@ from tests.stores import copy_store
 STORES = ("4.9.7-clean", "5.1.4-killed", "5.4.0-clean", "5.4.0-dledger", "5.5.1-clean", "4.9.7-dledger-killed")
 ROUNDS = seeds(6)
 Place = tuple[str, int, int]
-_UNCERTAIN = (21020,)
-"""A seed with which a queue has no files, and of a part of the log it was not known whether it had its messages."""
+_UNCERTAIN = (21020, 2585021044, 2585031122)
+"""A seed with which a queue has no files, and of a part of the log it was not known whether it had its messages; and
+two with which a filler replaces a framed record whose properties nothing proves."""
 _FALSE = (1365, 1422)
 """Seeds that once took a record with a flipped bit in its topic or QUEUEID for a queue that lost what is before it."""
 
