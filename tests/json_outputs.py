@@ -75,7 +75,7 @@ def damaged(store: Path) -> Path:
 
 def reading(store: Path, other: Path, folder: Path) -> Iterator[Document]:
     """Yield the output of commands that change nothing."""
-    for command in ("info", "verify", "lost", "du", "journals", "pending"):
+    for command in ("info", "verify", "lost", "du", "journals", "pending", "doctor"):
         yield from documents(command, command, store, "--json")
     yield from documents("verify", "verify", store, "--quick", "--broker", "4.9.7", "--json")
     yield from documents("lost-rows", "lost", store, "--format", "ndjson")

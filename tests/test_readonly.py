@@ -25,6 +25,7 @@ READING: dict[str, list[list[str]]] = {
     "get": [["0"], ["Order_11/0/3"], ["no-such-id"]],
     "find": [["ord11_42"], ["ord11_42", "--read-log"], ["--grep", "TagA"]],
     "lost": [["--json"], ["--next-start", "--format", "csv"]],
+    "doctor": [[], ["--json"], ["-q"]],
     "pending": [[], ["--json"]],
     "report": [["-o", "PAGE"]],
     "du": [[], ["--plot"], ["--files"], ["--by", "topic", "--by", "hour"]],

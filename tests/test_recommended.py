@@ -255,6 +255,7 @@ class Situation:
 
 SITUATIONS = {
     "verify, then recover": Situation(flipped, ("verify", _NAME), r"Next: rmqstore (recover .*)", 1),
+    "doctor, then recover": Situation(flipped, ("doctor", _NAME), r"Next: rmqstore (recover .*)", 1),
     "a repair can be undone": Situation(
         flipped, ("recover", _NAME, "--apply"), r"To undo: rmqstore (undo .*)", text="To undo: {way}"
     ),

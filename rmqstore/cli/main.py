@@ -42,6 +42,7 @@ MANY_STORES = Text("Many stores")
 COMMANDS: dict[str, tuple[str, str, str]] = {
     "info": ("info", READING, Text("Show kind, files, topics and offsets of a store.")),
     "verify": ("verify", READING, Text("Find all problems, and forecast the next broker start.")),
+    "doctor": ("doctor", READING, Text("Show the state of a store on one page, and what to do.")),
     "dump": ("dump", READING, Text("Print records as a table, NDJSON, CSV or hex.")),
     "get": ("get", READING, Text("Show one message completely.")),
     "find": ("find", READING, Text("Find messages, and show whether consumers get them.")),

@@ -26,7 +26,7 @@ from rmqstore.cli.shared.selections import note_unknown_topics, parse_queues
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.files.private import FILE_MODE
-from rmqstore.texts import Placed, Text, joined
+from rmqstore.texts import Text
 
 if TYPE_CHECKING:
     from rmqstore.checks.options import VerifyOptions
@@ -156,7 +156,9 @@ def verify(
     if out.as_json:
         out.report(report.to_json())
     elif out.quiet and out.path is None:
-        out.lines(_in_a_line(report))
+        from rmqstore.cli.printing.verify_text import line_for_cron
+
+        out.lines(line_for_cron(report))
     else:
         from rmqstore.cli.printing.verify_text import verify_text
 
@@ -233,23 +235,6 @@ def _options(checks: Checks, filters: FilterOptions, work: WorkOptions, **more: 
         "until": filters.until,
     }
     return work.verifying(quick=checks.quick, only=checks.only, ranges=True, **limits, **more)
-
-
-def _in_a_line(report: Report) -> Iterator[str]:
-    """Yield one line for cron to send by mail; none for a clean store."""
-    if report.clean:
-        return
-    none, some = Text("no problems were found"), Text("problems were found")
-    found = report.headline or (some if report.exit_code == 1 else none)
-    codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
-    line = Placed("{store}: {found}", store=report.store, found=found) + (f" ({codes})" if codes else "")
-    if report.unchecked:
-        line += Text("; not checked: {unchecked}", unchecked=joined(report.unchecked, "; "))
-    if report.reused is not None:
-        from rmqstore.cli.printing.verify_text import reused_words
-
-        line += Placed("; {words}", words=reused_words(report.reused))
-    yield line
 
 
 def _refuse_with_since_last(checks: Checks, html: Path | None, filters: FilterOptions) -> None:

@@ -41,6 +41,7 @@ WRITING: dict[str, list[list[str]]] = {
     "recover": [["STORE", "--plan-out", "OUT/plan.json"], ["STORE", "--apply", "--journal", "OUT/journal"]],
     "rebuild": [["STORE", "cq", "--plan-out", "OUT/plan.json"]],
     "offsets": [["STORE", "-o", "OUT/offsets.csv"]],
+    "doctor": [["STORE", "--json", "-o", "OUT/doctor.json"]],
     "pending": [["STORE", "--json", "-o", "OUT/pending.json"]],
     "carve": [["SOUND/commitlog", "OUT/carved"]],
     "expire": [["STORE", "--any-hour", "--reserved", "0", "--plan-out", "OUT/plan.json"]],

@@ -81,9 +81,29 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
 _OF_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.IX_CONFIG_SIZE, problem_codes.DIR_MISSING_PATH)
 
 
+def line_for_cron(report: Report) -> Iterator[str]:
+    """Yield one line for cron to send by mail; none for a clean store."""
+    if report.clean:
+        return
+    none, some = Text("no problems were found"), Text("problems were found")
+    found = report.headline or (some if report.exit_code == 1 else none)
+    codes = ", ".join(f"{code} x {count:,}" for code, count in sorted(report.findings.counts.items()))
+    line = Placed("{store}: {found}", store=report.store, found=found) + (f" ({codes})" if codes else "")
+    if report.unchecked:
+        line += Text("; not checked: {unchecked}", unchecked=joined(report.unchecked, "; "))
+    if report.reused is not None:
+        line += Placed("; {words}", words=reused_words(report.reused))
+    yield line
+
+
 def verdict_sentence(report: Report) -> str:
     """Return the verdict on one line."""
     return " ".join(wrapped(_verdict(report)[0], 1 << 20))
+
+
+def verdict_line(report: Report) -> str:
+    """Return the verdict as one text, which can still be translated."""
+    return _verdict(report)[0]
 
 
 def _verdict(report: Report) -> tuple[str, str]:
@@ -432,6 +452,17 @@ def repair_commands(report: Report) -> list[str]:
     """Return the commands that repair the problems of a store, as far as a command repairs them."""
     codes = _curable(report)
     return _commands(report, codes) if codes and not report.wrong_sizes else []
+
+
+def next_commands(report: Report) -> list[str]:
+    """Return the commands of the line `Next:`: those that end an interrupted repair come first, alone."""
+    if problem_codes.DIR_OPEN_JOURNAL in report.findings.counts:
+        open_ones = (f for f in report.findings.listed if f.code == problem_codes.DIR_OPEN_JOURNAL)
+        found = (next_command(f, report.repairable, report.config) for f in open_ones)
+        return list(dict.fromkeys(command for command in found if command))
+    if report.wrong_sizes or report.lines_to_write:  # it says what to write into broker.conf
+        return [f"rmqstore verify {store_words(report.store, report.config)}"]
+    return repair_commands(report)
 
 
 def _commands(report: Report, codes: list[str]) -> list[str]:
