@@ -6,15 +6,18 @@ import grp
 import os
 import pwd
 import shlex
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 
 from rmqstore.errors import UsageError
 from rmqstore.files.disk import explained
 from rmqstore.files.private import DIRECTORY_MODE, FILE_MODE
 from rmqstore.files.store import Store
+from rmqstore.files.walk import entries_on_disk
 from rmqstore.texts import Text
 
 _MODE = 0o775
@@ -171,14 +174,17 @@ def _give(place: Path, rights: StoreRights) -> bool:
         gid = grp.getgrnam(rights.group).gr_gid
     root = os.geteuid() == 0
     to_group = root or gid in (os.getegid(), *os.getgroups())
-    for folder, _, names in os.walk(place, topdown=False):
-        for path in (*(Path(folder, name) for name in names), Path(folder)):
-            key = path.relative_to(place).as_posix()
-            is_directory = path == Path(folder)
-            mode = rights.own.get(key, rights.directory if is_directory else rights.file) & _MODE
-            if not to_group:
-                mode = mode & 0o707 | (mode & 0o007) << 3
-            with explained(path):
-                os.chown(path, uid if root else -1, gid if to_group else -1, follow_symlinks=False)
-                path.chmod(mode | (0o700 if is_directory else 0o600))
+    # the top comes last: until then, nobody else can enter it
+    modes = ((Path(entry.path), status.st_mode) for entry, status in entries_on_disk(place))
+    for path, kind in chain(modes, [(place, stat.S_IFDIR)]):
+        if stat.S_ISLNK(kind):
+            continue
+        is_directory = stat.S_ISDIR(kind)
+        key = path.relative_to(place).as_posix()
+        mode = rights.own.get(key, rights.directory if is_directory else rights.file) & _MODE
+        if not to_group:
+            mode = mode & 0o707 | (mode & 0o007) << 3
+        with explained(path):
+            os.chown(path, uid if root else -1, gid if to_group else -1, follow_symlinks=False)
+            path.chmod(mode | (0o700 if is_directory else 0o600))
     return root or uid == os.geteuid()

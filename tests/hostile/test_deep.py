@@ -130,3 +130,14 @@ def test_a_backup_resolves_each_deep_directory_once(place: Path, monkeypatch: py
     monkeypatch.setattr(LocalFiles, "real_path", real_path)
     assert sum(1 for _ in walk(files, store)) > 1200
     assert len(resolved) < 10
+
+
+def test_a_deep_store_is_seeded(place: Path) -> None:
+    """Deeper than Python calls functions: the new store's owner and modes are set at every level."""
+    store, replica = copy_store("5.4.0-clean", place), place / "replica"
+    dig(store / "config", 1200)
+    done = run("seed", str(store), str(replica), "--role", "slave")
+    assert (done.exit_code, done.exception) == (0, None), done.output
+    folders = [entry.path for entry in walk(LOCAL, replica / "config") if entry.directory]
+    assert len(folders) >= 1200
+    assert {path.stat().st_mode & 0o777 for path in folders} == {(store / "config" / "d").stat().st_mode & 0o777}

@@ -40,7 +40,8 @@ def conf(tmp_path: Path) -> Callable[[str], Path]:
 
     def write(name: str) -> Path:
         path = tmp_path / "broker.conf"
-        path.write_text("".join(f"{key}={value}\n" for key, value in meta(name).settings.items()))
+        peers = {"dLegerPeers": "n0-127.0.0.1:40911"} if "dledger" in name else {}
+        path.write_text("".join(f"{key}={value}\n" for key, value in {**meta(name).settings, **peers}.items()))
         return path
 
     return write
