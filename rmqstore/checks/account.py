@@ -73,7 +73,8 @@ def _of_log(logs: Logs) -> dict[QueueName, Ranges]:
 
 def _fillers(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
     """Return the queue offsets of the fillers that earlier repairs wrote, by queue."""
-    if not any(result.fillers for result in logs.results) and not store.files.has_entry(store.journal_directory):
+    repaired = store.files.planned is not None or store.files.has_entry(store.journal_directory)
+    if not (repaired or any(result.fillers for result in logs.results)):
         return {}
     from rmqstore.checks.filler_notes import filler_offsets
 

@@ -38,9 +38,12 @@ def find_fillers(store: Store, logs: Logs) -> list[Fillers]:
 
 
 def filler_offsets(store: Store, logs: Logs) -> list[int]:
-    """Return the sorted global offsets of the fillers that earlier repairs wrote."""
+    """Return the sorted global offsets of the fillers that earlier repairs wrote, or the plan that the store shows."""
     found = {at for result in logs.results for at in result.fillers}
-    for _, plan in repairs(store) if logs.results else ():
+    plans = [plan for _, plan in repairs(store)] if logs.results else []
+    if store.files.planned is not None:
+        plans.append(store.files.planned)
+    for plan in plans:
         found.update(unmarked_fillers(plan, _undamaged(logs)))
     return sorted(found)
 

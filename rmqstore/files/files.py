@@ -13,7 +13,7 @@ import errno
 import os
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
@@ -159,6 +159,9 @@ class SmallReads:
 
 class Files(ABC):
     """The files of a store. Can be pickled, so that worker processes and Spark executors read in the same way."""
+
+    planned: Mapping[str, Any] | None = None
+    """The plan (JSON) whose result these files show: it alone knows its fillers without a mark."""
 
     @abstractmethod
     def list(self, directory: Path) -> list[DirEntry]:

@@ -539,9 +539,9 @@ def after(store: Store, plan: Plan) -> Store:
 
     Errors: as `open_store`.
     """
-    return open_store(
-        store.path, store.config.changed(plan.settings), Overlay(store.files, plan.steps, Path(plan.store))
-    )
+    overlay = Overlay(store.files, plan.steps, Path(plan.store))
+    overlay.planned = {"facts": plan.facts}
+    return open_store(store.path, store.config.changed(plan.settings), overlay)
 
 
 def with_loss(plan: Plan, before: Verified, after: Verified) -> Plan:

@@ -12,6 +12,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.verify import Verified, problem_counts
 from rmqstore.documents.plan import Plan
 from rmqstore.files.store import Store
+from rmqstore.formats.javatext import LONG_MAX
 from rmqstore.repair.beside.checkpoint import plan_checkpoint
 from rmqstore.repair.beside.config import plan_configs, plan_offsets
 from rmqstore.repair.beside.delays import plan_delays
@@ -90,7 +91,9 @@ def repair_end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
     if not (case.options.wants_log or case.options.wants(codes.CQ_BEYOND_LOG)):
         return log
     lost = lose_tail(draft, case.evidence, last)
-    return replace(log, queues=log.queues | lost, loses_end=bool(lost))
+    # where units are gone too, only index entries show that there were more messages
+    later = last.stale_from is None and case.evidence.indexed(log.ends[-1], LONG_MAX)
+    return replace(log, queues=log.queues | lost, loses_end=bool(lost or later))
 
 
 LOG = (name_files, clear_directories, repair_damage, repair_end)
