@@ -37,12 +37,15 @@ def open_beneath(place: Path, relative: Path) -> int:
     Whoever replaces a directory or the file by a link meanwhile gains nothing. `place` may be reached through links.
     Errors: as `open_regular`; ELOOP or ENOTDIR for a link.
     """
-    folder = open_directory_beneath(place, relative.parent)
+    flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
     try:
-        flags = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW
-        fd = os.open(relative.name, flags, dir_fd=folder)
-    finally:
-        os.close(folder)
+        folder = open_directory_beneath(place, relative.parent)
+        try:
+            fd = os.open(relative.name, flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+    except OSError as error:  # with the whole path: of a file that expired, the caller looks again
+        raise OSError(error.errno, error.strerror, str(place / relative)) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, Text("not a regular file"), str(place / relative))

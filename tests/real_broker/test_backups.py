@@ -34,6 +34,7 @@ def backed_up(store: Path, repo: Path) -> dict[str, Any]:
     """Add a snapshot. Nothing is wrong but that messages may have expired since the snapshot before."""
     result = run("backup", str(store), str(repo), "--name", "a", "--json")
     row: dict[str, Any] = json.loads(result.stdout)
+    assert "error" not in row, result.output
     assert (result.exit_code, row["counts"]) == (int(bool(row["branches"])), {}), result.output
     assert all(branch["missing_to"] is not None for branch in row["branches"]), row["branches"]
     return row
