@@ -54,7 +54,7 @@ def test_lost_messages_need_a_decision_and_nothing_is_changed(store: Path) -> No
 
 
 def test_a_message_that_would_lose_its_properties_needs_a_decision(tmp_path: Path) -> None:
-    case = read_case("CL-PROPERTIES")
+    case = read_case("CL-PROPERTIES--unproved")
     store = make(case, tmp_path)
     with assert_untouched(store):
         answer = run_json("recover", str(store), *options(case, store), "--safe", exit_code=1)
