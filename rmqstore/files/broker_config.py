@@ -24,7 +24,7 @@ from rmqstore.errors import BadBrokerConfig, NotReadable, about, reason
 from rmqstore.files.broker_settings import Release, Setting, known_keys, release, releases_with
 from rmqstore.files.files import LOCAL
 from rmqstore.files.versions import NEWEST, version_number
-from rmqstore.formats.javatext import PropertyLine, java_property_lines
+from rmqstore.formats.javatext import PropertyLine, java_path, java_property_lines
 from rmqstore.texts import Text
 
 Number = int  # BrokerConfig has methods named int and bool
@@ -55,7 +55,9 @@ FILE_SIZES = frozenset(
 """The settings that are sizes of store files."""
 _TRUE_OR_FALSE = ("true", "false", "off", "no", "0")
 _BOM = "\xef\xbb\xbf"  # a UTF-8 byte order mark in ISO-8859-1: it is a part of the first key
+_PATH = "Path"  # a part of the keys of paths
 _MAX_FILE = 1 << 20
+_NO_TEXT = Text("give the text file that the broker gets, or leave -c out: sizes are then inferred from the files")
 _MOST_HINTS = 50  # unknown keys that are compared with the known ones: a file with more is no broker.conf
 _LONGEST_KEY = 100
 
@@ -139,18 +141,18 @@ class BrokerConfFile:
         return {line.key: line for line in self.lines if line.key is not None}
 
     @cached_property
-    def _known(self) -> dict[str, PropertyLine]:
+    def settings(self) -> dict[str, PropertyLine]:
         """Those of `last` that some release reads: a file may have very many others."""
         return {key: line for key, line in self.last.items() if key in known_keys()}
 
     def read_by(self, of: Release) -> dict[str, str]:
         """Return the settings that a release takes from the file, by the names that they have since 4.5.2."""
         given: dict[str, str] = {}
-        for key, line in self._known.items():
+        for key, line in self.settings.items():
             setting = of.setting_of(key)
             value = of.read(setting, line.value) if setting is not None else None
             if value is not None:
-                given[RENAMED.get(key, key)] = value
+                given[RENAMED.get(key, key)] = java_path(value) if _PATH in key else value
         return given
 
     def unread_by(self, of: Release) -> Iterator[UnreadLine]:
@@ -277,19 +279,19 @@ class BrokerConfig:
             raw = LOCAL.read_small(path, _MAX_FILE)
         except OSError as e:
             if e.errno == errno.EFBIG:
-                raise BadBrokerConfig(
-                    Text("{path} is not a broker.conf: {strerror}", path=path, strerror=reason(e))
-                ) from None
+                words = Text("{path} is not a broker.conf: {strerror}", path=path, strerror=reason(e))
+                raise BadBrokerConfig(words, _NO_TEXT) from None
             raise NotReadable(about(path, e)) from None
         if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             words = Text("{path} is in UTF-16, and a broker reads no setting of it", path=path)
             raise BadBrokerConfig(words, Text("write it again in ASCII or UTF-8, without a byte order mark"))
         if b"\0" in raw:
-            raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
+            raise BadBrokerConfig(Text("{path} is not a broker.conf: it has bytes that are 0", path=path), _NO_TEXT)
         file = BrokerConfFile.parse(raw)
-        for line in file.lines:  # by an escape, such as \\u0000
-            if "Path" in (line.key or "") and any(c == "\0" or "\ud800" <= c <= "\udfff" for c in line.value):
-                raise BadBrokerConfig(Text("{path} is not a broker.conf", path=path))
+        for line in file.settings.values():
+            if _PATH in (line.key or "") and "\0" in line.value:
+                words = Text("{path}: line {number}: {key} has the character \\u0000, and no broker opens such a path")
+                raise BadBrokerConfig(words.format(path=path, number=line.number, key=line.key))
         return cls(source=str(path), file=file, version=version or NEWEST)
 
     def read_by(self, version: str) -> BrokerConfig:

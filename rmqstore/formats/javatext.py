@@ -86,7 +86,10 @@ def java_split(text: str, separator: str) -> list[str]:
 
 
 def _unescape(text: str) -> str | None:
-    r"""Resolve escapes; None for a \u without four hex digits, on which Properties.load throws."""
+    r"""Resolve escapes; None for a \u without four hex digits, on which Properties.load throws.
+
+    Two escapes that are a surrogate pair are one character; a single surrogate stays one.
+    """
     if "\\" not in text:
         return text
     chars: list[str] = []
@@ -108,7 +111,16 @@ def _unescape(text: str) -> str | None:
             at += 4
         else:
             chars.append({"t": "\t", "n": "\n", "r": "\r", "f": "\f"}.get(char, char))
-    return "".join(chars)
+    units = "".join(chars).encode(_UTF16, "surrogatepass")
+    return units.decode(_UTF16, "surrogatepass")
+
+
+def java_path(text: str) -> str:
+    """Return the path that Java opens for a text where names are in UTF-8: a single surrogate is a question mark.
+
+    Source: JNU_GetStringPlatformChars (JDK 17)
+    """
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _odd_backslashes(line: str) -> bool:

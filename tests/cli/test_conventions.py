@@ -215,6 +215,15 @@ def test_a_bad_broker_conf_is_exit_2(tmp_path: Path) -> None:
     assert f"{conf} is not a broker.conf" in result.stderr
 
 
+@pytest.mark.parametrize("command", [("verify",), ("info", "--settings")], ids="-".join)
+def test_a_single_surrogate_of_a_broker_conf_is_shown_as_its_escape(command: tuple[str, ...], tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("brokerName=\\ud800\nkey\\ud800=1\n")
+    result = run(command[0], str(unpack("5.4.0-clean")), "-c", str(conf), *command[1:])
+    assert result.exit_code in (0, 1)
+    assert "key\\ud800 is unknown" in result.stdout
+
+
 def test_a_broker_conf_in_utf_16_is_named(tmp_path: Path) -> None:
     conf = tmp_path / "broker.conf"
     conf.write_text("brokerRole=SLAVE\n", "utf-16")

@@ -179,7 +179,25 @@ def test_a_very_long_key_has_no_hint(tmp_path: Path) -> None:
     assert (line.why, line.write) == (Unread.UNKNOWN, "")
 
 
-@pytest.mark.parametrize("escape", ["\\u0000", "\\ud800"])
-def test_a_path_with_a_character_that_no_path_has_is_refused(escape: str, tmp_path: Path) -> None:
-    with pytest.raises(BadBrokerConfig):
-        read(tmp_path, f"storePathCommitLog=/a{escape}b\n")
+def test_two_escapes_that_are_a_surrogate_pair_are_one_character(tmp_path: Path) -> None:
+    config = read(tmp_path, "storePathRootDir=/\\ud83d\\ude00\nbrokerName=\\uD83D\\\n  \\uDE00\n")
+    assert config.given == {"storePathRootDir": "/\U0001f600", "brokerName": "\U0001f600"}
+
+
+def test_a_single_surrogate_of_a_path_is_the_question_mark_that_java_opens(tmp_path: Path) -> None:
+    config = read(tmp_path, "storePathCommitLog=/\\ude00\\ud83d\nbrokerName=\\ud83d\n")
+    assert config.given == {"storePathCommitLog": "/??", "brokerName": "\ud83d"}
+    assert config.paths("storePathCommitLog") == [Path("/??")]
+
+
+def test_a_path_with_a_null_character_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(BadBrokerConfig, match=r"line 2: storePathCommitLog has the character \\u0000") as caught:
+        read(tmp_path, "# here\nstorePathCommitLog=/a\\u0000b\n")
+    assert "correct that line" in caught.value.advice
+
+
+@pytest.mark.parametrize("raw", [b"listenPort=1\n\0\0", b"#" * ((1 << 20) + 1)])
+def test_a_file_that_is_no_text_of_settings_is_refused_without_a_line(raw: bytes, tmp_path: Path) -> None:
+    with pytest.raises(BadBrokerConfig, match=r"is not a broker\.conf: ") as caught:
+        read(tmp_path, raw)
+    assert "line" not in caught.value.advice

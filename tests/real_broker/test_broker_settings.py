@@ -16,6 +16,7 @@ from rmqstore.files.broker_config import BrokerConfFile, BrokerConfig
 from rmqstore.files.broker_settings import Release, Setting, known_keys, release
 from rmqstore.files.effective_settings import effective_settings
 from rmqstore.files.versions import RUN_VERSIONS
+from rmqstore.formats.javatext import java_path
 from tests.real_broker.broker_settings import OWNERS
 from tests.real_broker.java import LOGGING, BrokerUnavailable, JavaClasses, java_classes
 from tests.seeds import fresh
@@ -25,6 +26,7 @@ KEYS = sorted(known_keys())
 BLANKS = ("", "", "", "", " ", "\t", "\f", "\u00a0", "\x0b", "\x00", "  ")
 NUMBERS = ("0", "1", "-1", "+7", "007", "50", "131072", "2147483647", "2147483648", "-2147483648", "9" * 18)
 ODD_NUMBERS = ("64M", "1_000", "1.5", "1e3", "0x10", ".5", "1f", "NaN", "Infinity", "-0.0", "9" * 30, "", "1 2")
+ESCAPES = ("\\u0041", "\\u00e9", "\\ud83d\\ude00", "\\ud83d", "\\ude00", "\\t", "\\\n  ", "\\q", "\\u12", "\\\\")
 WORDS = (
     *("true", "TRUE", "false", "yes", "SLAVE", "slave", "SYNC_FLUSH", "PROM", "POP", "FORCE"),
     *("/a/b", "caf\u00e9", "a,b", "#x", "=", ":a", "x\\"),
@@ -56,7 +58,7 @@ def _line(rng: random.Random) -> str:
         value *= 10_000
     if rng.random() < 0.1:
         at = rng.randint(0, len(value))
-        value = value[:at] + rng.choice(("\\u0041", "\\u00e9", "\\t", "\\\n  ", "\\q", "\\u12", "\\\\")) + value[at:]
+        value = value[:at] + rng.choice(ESCAPES) + value[at:]
     between = rng.choice(("=", "=", "=", " = ", ":", " ", "\t", " :", "= ", "==", ""))
     return rng.choice(BLANKS) + key + between + rng.choice(BLANKS) + value + rng.choice(BLANKS)
 
@@ -76,7 +78,7 @@ def ours(raw: bytes, of: Release) -> dict[tuple[str, str], str] | None:
 
 
 def _comparable(setting: Setting, value: str | None) -> str:
-    return repr(float(value)) if "double" in setting.kinds and value is not None else str(value)
+    return repr(float(value)) if "double" in setting.kinds and value is not None else java_path(str(value))
 
 
 @pytest.mark.broker

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import stat
 import sys
 import time
@@ -95,6 +96,7 @@ _SUFFIXES = {
 }
 _NARROW = 60  # columns of a terminal below which every line may be too long
 _COMMAND = ": rmqstore "  # a line that ends with a command to paste
+_SINGLE_SURROGATE = re.compile("[\ud800-\udc7f\udd00-\udfff]")  # others stand for bytes of a file name
 _SILENCE = 2.0  # seconds
 _BUFFER = 1 << 17  # bytes
 _OPEN_ALREADY = ("/dev/stdout", "/dev/stderr", "/dev/fd", "/proc")
@@ -258,9 +260,13 @@ def _shown(line: str | Styled, colors: bool = False) -> bytes:
     """Return a line as a terminal shows it."""
     out = ""
     for text, style in line.parts if isinstance(line, Styled) else [(line, "")]:
-        text = harmless(lang.translated(text))
+        text = _SINGLE_SURROGATE.sub(_escaped, harmless(lang.translated(text)))
         out += _in_style(text, style) if style and colors else text
     return out.encode("utf-8", "surrogateescape") + b"\n"
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"
 
 
 def _in_style(text: str, style: str) -> str:
