@@ -22,7 +22,7 @@ MOST = {
     "cli.info": 20_000,
     "cli.journals": 14_000,
     "cli.backup": 26_700,
-    "brokers.simulate": 17_500,
+    "brokers.simulate": 16_000,
     "cli.get": 30_000,
     "checks.verify": 34_000,
     "cli.verify": 48_500,

@@ -43,9 +43,9 @@ from rmqstore.scan.tiling import Tiling
 from rmqstore.texts import Text, many
 
 if TYPE_CHECKING:
-    from rmqstore.brokers.rocksdb import RocksDBAtStart
+    from rmqstore.brokers.rocksdb import Databases, RocksDBAtStart
 
-LOADED_BY = {"compaction": "rmqstore.brokers.compaction"}
+LOADED_BY = {"compaction": "rmqstore.brokers.compaction", "rocksdb": "rmqstore.brokers.rocksdb"}
 """What simulates the load of a part that only some stores have."""
 _COMPLETE = 1 << 62  # larger than any offset
 
@@ -113,6 +113,10 @@ class PlainStart:
     def _light_in_rocksdb(self) -> bool:
         return self.store.light_in_rocksdb and self.rules.light_in_rocksdb
 
+    def _databases(self) -> Databases:
+        databases: type[Databases] = importlib.import_module(LOADED_BY["rocksdb"]).Databases
+        return databases(self.store, self.config)
+
     def _dispatch_settings(self) -> DispatchSettings:
         return DispatchSettings(
             multi_dispatch=self.config.bool("enableMultiDispatch") and not self._light_in_rocksdb,
@@ -129,9 +133,7 @@ class PlainStart:
         """Return whether the broker keeps half messages in rocksdbstore/, and cannot open it."""
         if not (self.config.bool("transRocksDBEnable") and self.rules.message_rows_limit_start):
             return False
-        from rmqstore.brokers.rocksdb import cannot_open_rows
-
-        return cannot_open_rows(self.store)
+        return self._databases().cannot_open_rows()
 
     def run(self) -> StartForecast:
         """Load, recover and start; return the forecast, at the latest when something stops the start."""
@@ -159,9 +161,7 @@ class PlainStart:
         """Fail if the broker cannot open a database of users or permissions. Errors: StartRefused."""
         configured = any(self.config.text(f"{name}MetadataProvider") for name in ("authentication", "authorization"))
         if configured and self.rules.access_databases:
-            from rmqstore.brokers.rocksdb import unreadable_access
-
-            obstacle = unreadable_access(self.store, self.config)
+            obstacle = self._databases().unreadable_access()
             if obstacle is not None:
                 raise StartRefused(obstacle.reason_text(self.store.root), obstacle.log_line, PROCESS_EXIT)
 
@@ -198,9 +198,7 @@ class PlainStart:
         """Fail if the broker refuses its configuration once the store has loaded."""
         self._stop_at(unreadable_metadata(self.store, self.rules))
         if self.rocksdb:
-            from rmqstore.brokers.rocksdb import unreadable_rocksdb_config
-
-            self._stop_at(unreadable_rocksdb_config(self.store))
+            self._stop_at(self._databases().unreadable_config())
         self._stop_at(unreadable_after_load(self.store, self.rules, self.config), StartRefused)
         check_after_load(self.rules, self.config, self.kinds)
 
@@ -330,12 +328,9 @@ class PlainStart:
         """
         if not self.kinds.both:
             return
-        from rmqstore.brokers.rocksdb import queue_that_differs
-
-        found = queue_that_differs(
+        found = self._databases().queue_that_differs(
             self.queues,
             self.rows.last if self.rows is not None else {},
-            self.config,
             begin=self.dispatched_from,
             end=self._max_offset(),
             light_in_rocksdb=self._light_in_rocksdb,
@@ -355,13 +350,9 @@ class PlainStart:
         """Return the ends of the queues that consumers are served from."""
         if not self._reads_rows_beside:
             return {(queue.topic, queue.queue_id): queue.ends for queue in self.queues}
-        from rmqstore.brokers.rocksdb import ends_in_rows
-
-        return ends_in_rows(
-            self.store,
+        return self._databases().ends_in_rows(
             self.queues,
             self.rows.last if self.rows is not None else {},
-            self.config,
             dispatched_from=self.dispatched_from,
             log=range(self._min_offset(), self._max_offset()),
             light_in_rocksdb=self._light_in_rocksdb,
@@ -385,9 +376,7 @@ class PlainStart:
             families.append(TRANS_FAMILY)
         if not families:
             return ()
-        from rmqstore.brokers.rocksdb import message_row_ends
-
-        ends = message_row_ends(self.store, families)
+        ends = self._databases().message_row_ends(families)
         if len(ends) < len(families):
             self.notes.append(
                 Text("the rows in rocksdbstore/ cannot be read: recovery may begin earlier than forecast")
@@ -438,11 +427,9 @@ class PlainStart:
 
     def _open_rocksdb(self) -> None:
         """Open the RocksDB of the consume queues. Errors: StartFails if that fails the load."""
-        from rmqstore.brokers.rocksdb import rocksdb_at_start
-
         known = self.unreadable_rows
         name = database_directory(self.store, self.rules, self.config)
-        self.rows = rocksdb_at_start(self.store, name, rows=self.rocksdb and self.thorough and known is None)
+        self.rows = self._databases().at_start(name, rows=self.rocksdb and self.thorough and known is None)
         if self.rocksdb:
             self.unreadable_rows = self.rows.unreadable if known is None else known
         if self.rows.refusal:
