@@ -15,13 +15,13 @@ from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 
+from rmqstore.append.scratch import ScratchFolder
 from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherFile, config_key
 from rmqstore.backup.repository import StoreFolder
 from rmqstore.errors import CouldNotCheck
 from rmqstore.files import pace
 from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.texts import Text
 
 

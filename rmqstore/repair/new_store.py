@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqstore.append.disk import make_directories, write_new_file
+from rmqstore.append.scratch import ScratchFolder
 from rmqstore.documents.content import chunks
 from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import Create, MakeDirectory
 from rmqstore.files.trees import remove_left
 from rmqstore.files.users import JOURNAL_FOLDER
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.journal.journal import apply
 
 

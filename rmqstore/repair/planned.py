@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rmqstore.append.scratch import Scratch
 from rmqstore.checks.account import by_queue, lost_by, place_of
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.stored_units import opened
@@ -49,17 +50,16 @@ from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.mapped_file_queue import MAX_RECORD, offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.repair.journal.disk import Scratch
 from rmqstore.repair.plan.plan_builder import WRONG_PLACES, absolute_path
 from rmqstore.scan.split import Split
 from rmqstore.scan.workers import Mapper, map_ordered
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
+    from rmqstore.append.scratch import ScratchFolder
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.log.commitlog import IndexCheck
     from rmqstore.checks.log.stored_units import BesideSplit, WatchedReads
-    from rmqstore.repair.journal.disk import ScratchFolder
 
 
 class _Segment(NamedTuple):
@@ -240,7 +240,7 @@ class Overlay(Files):
             with self._files.local(directory) as place:
                 yield place
             return
-        from rmqstore.repair.journal.disk import ScratchFolder
+        from rmqstore.append.scratch import ScratchFolder
 
         folder = ScratchFolder()
         with self._files.local(directory) as own:

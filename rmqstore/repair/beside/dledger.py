@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.append.scratch import Scratch, ScratchContent
 from rmqstore.checks.problems import codes
 from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles
 from rmqstore.formats import dledger
-from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.repair.repaired_log import RepairedLog

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rmqstore.append.scratch import Scratch, ScratchContent
 from rmqstore.checks.beside.timer import (
     Judged,
     due_times,
@@ -26,7 +27,6 @@ from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer
 from rmqstore.formats.properties import TIMER_TOPIC
-from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.recovery import LogAfter, Recovery
 from rmqstore.scan.kernels import I64

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from rmqstore.append.index import IndexFileBuilder
+from rmqstore.append.scratch import Scratch, ScratchContent
 from rmqstore.checks.beside.index import check_index, indexes_tags
 from rmqstore.checks.index.catalog import IndexFile
 from rmqstore.checks.index.keys import KeyReader
@@ -29,7 +30,6 @@ from rmqstore.files.files import Files
 from rmqstore.files.index import index_sizes
 from rmqstore.files.mapped_file_queue import MAX_RECORD, DirEntry
 from rmqstore.formats import index
-from rmqstore.repair.journal.disk import Scratch, ScratchContent
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.repaired_log import RepairedLog, Span, end_of
 from rmqstore.repair.unrepaired import contradicted_messages

@@ -18,6 +18,7 @@ from itertools import islice
 from pathlib import Path
 
 from rmqstore.append.rocksdb import NewDatabase
+from rmqstore.append.scratch import ScratchFolder
 from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.documents.content import CHUNK, Equivalent, Literal, Reencoded
 from rmqstore.documents.steps import Extend
@@ -27,7 +28,6 @@ from rmqstore.files.rocksdb.database import CHUNK as DATABASE_CHUNK
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import QueueHome, configured_home
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.texts import Text
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rmqstore.append.rocksdb import NewDatabase
+from rmqstore.append.scratch import ScratchFolder
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.verify import Verified
@@ -39,7 +40,6 @@ from rmqstore.files.store_queues import has_database, is_database_file, place_is
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName, parse_queue_label
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.rebuild.consume_queue import CHUNK, Extension, QueueImage
 from rmqstore.repair.rebuild.consume_queues import LogUnits, Odds, RebuildChoices, known_topic

@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmqstore.append.scratch import Scratch
 from rmqstore.checks.log.queue_parts import QueuePart, UnitRows
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
-from rmqstore.repair.journal.disk import Scratch
 from rmqstore.scan.dispatch import BatchRow, DispatchedRows
 from rmqstore.scan.kernels import I64, Bool
 from rmqstore.scan.units import UnitArray, lay_out

@@ -11,6 +11,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqstore.append.scratch import ScratchFolder
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verify import Verified
 from rmqstore.documents.plan import Plan
@@ -19,7 +20,6 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import OddKind
 from rmqstore.files.store import Store, open_store
 from rmqstore.repair.beside.directory import plan_misplaced
-from rmqstore.repair.journal.disk import ScratchFolder
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import RecoverOptions, sizes_decisions
 from rmqstore.repair.recover import plan_recovery

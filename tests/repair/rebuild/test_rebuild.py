@@ -240,7 +240,7 @@ def test_queue_files_get_the_default_size_when_log_files_have_theirs(
 
 
 def test_the_first_record_of_a_queue_offset_counts() -> None:
-    from rmqstore.repair.journal.disk import Scratch
+    from rmqstore.append.scratch import Scratch
 
     spill = Scratch()
     first, second = (consumequeue.UNIT.build(commitlog_offset=at, size=100) for at in (1000, 2000))
