@@ -15,7 +15,7 @@ from typing import Any
 
 from rmqstore.append.rights import StoreRights, rights_of
 from rmqstore.backup.storage import check_key, is_name
-from rmqstore.brokers.rules import writer_of
+from rmqstore.brokers.writer import writer_of
 from rmqstore.errors import CouldNotCheck, Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.broker_settings import STORE_SETTINGS

@@ -11,7 +11,8 @@ from rmqstore.brokers.dledger_nodes import own_group
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.plain_start import PlainStart
 from rmqstore.brokers.queues import RecoveredFiles
-from rmqstore.brokers.rules import BrokerRules, rules_for, writer_of
+from rmqstore.brokers.rules import BrokerRules, rules_for
+from rmqstore.brokers.writer import writer_of
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, Store

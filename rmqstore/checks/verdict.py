@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.brokers.assumed_settings import VERSION, AssumedSetting, Basis, assumed_settings, assumed_words
 from rmqstore.brokers.forecast import StartForecast, StartOptions
-from rmqstore.brokers.rules import rules_for, writer_of
+from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
+from rmqstore.brokers.writer import writer_of
 from rmqstore.checks.account import account, at_start, of_records
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.host import host_notes

@@ -110,7 +110,8 @@ def info(
 
 def _settings(out: Output, store: Store, config: BrokerConfig, brokers: tuple[str, ...]) -> int:
     """Print the settings of brokers of these versions. Errors: UsageError for an unknown version."""
-    from rmqstore.brokers.rules import rules_for, writer_of
+    from rmqstore.brokers.rules import rules_for
+    from rmqstore.brokers.writer import writer_of
     from rmqstore.cli.printing.settings_text import settings_text
     from rmqstore.views.settings import settings_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqstore.brokers.rules import rules_for, writer_of
+from rmqstore.brokers.rules import rules_for
+from rmqstore.brokers.writer import writer_of
 from rmqstore.checks.beside.checkpoint import stale_position
 from rmqstore.checks.verify import Verified
 from rmqstore.documents.content import Literal

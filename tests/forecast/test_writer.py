@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rmqstore.brokers.rules import writer_of
+from rmqstore.brokers.writer import writer_of
 from rmqstore.files.store import open_store
 from rmqstore.formats.checkpoint import StoreCheckpoint, parse_checkpoint
 from tests.command import run_json

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.brokers.rules import writer_of
+from rmqstore.brokers.writer import writer_of
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused
