@@ -14,6 +14,7 @@ Addresses of repositories and snapshots: `REPO`, `REPO::NAME`, `REPO::NAME@SNAPS
 from __future__ import annotations
 
 import hashlib
+import importlib
 import itertools
 import json
 import time
@@ -379,13 +380,17 @@ class Address:
         return cls(repository, name, snapshot)
 
 
+STORED_BY = {"s3": ("rmqstore.backup.s3", "S3Storage")}
+"""Scheme of an address → module and class of its storage. A path without a scheme is a directory."""
+
+
 def storage_of(repository: str) -> Storage:
     """Return the storage at an address. Errors: UsageError for an unknown kind of storage."""
     scheme, mark, _ = repository.partition("://")
-    if mark and scheme == "s3":
-        from rmqstore.backup.s3 import S3Storage
-
-        return S3Storage(repository)
+    if mark and scheme in STORED_BY:
+        module, kind = STORED_BY[scheme]
+        storage: Storage = getattr(importlib.import_module(module), kind)(repository)
+        return storage
     if mark:
         raise UsageError(
             Text("{scheme}:// is not supported", scheme=scheme), Text("name a directory, or s3://BUCKET/PREFIX")
