@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
@@ -49,9 +49,6 @@ from rmqstore.scan.tiling import Kind
 from rmqstore.scan.window import ScanOptions, Window
 from rmqstore.texts import Text
 
-if TYPE_CHECKING:
-    from rmqstore.files.rocksdb.queues import RocksDBQueue
-
 CODES = {0: codes.CL_MISPLACED_FILE, ENTRY_SIZE: codes.DL_MISPLACED_FILE}
 
 _PREFIX = MAGIC_V1_U32.to_bytes(4, "big")[:3]
@@ -63,6 +60,8 @@ _MOST_OTHERS = 10  # percent of the records may name another position
 _NEAR = (-2, -1, 1, 2)  # distance to a neighbour in files; one file between may be missing
 _NOWHERE = -1
 _SAMPLE = 100  # messages of a file for which consume queues are asked
+QueueReader = Callable[[str, int], MappedFileQueue]
+"""Returns the units of a queue, by topic and queue id."""
 COPY = Text("another file with the same bytes gets this name")
 IN_PLACE = Text("another file with the same bytes has this name")
 """Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
@@ -298,7 +297,7 @@ class _LogClaims:
             return 0, 0
         if claim.file.path not in self._fitting:
             file = replace(claim.file, start=claim.holds)
-            self._fitting[claim.file.path] = count_fitting(store, file, self.body_offset, _SAMPLE)
+            self._fitting[claim.file.path] = count_fitting(file, self.body_offset, _in_files(store), _SAMPLE)
         return self._fitting[claim.file.path]
 
     def _chain_start(self, claim: Claim) -> int:
@@ -464,7 +463,7 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             units = logs.pointing.nowhere[file.start]
             if units < LEAST:
                 continue
-            messages, fit = count_fitting(store, file, result.body_offset)
+            messages, fit = count_fitting(file, result.body_offset, _queue_reader(store))
             if messages < LEAST or fit * 2 > messages:
                 continue
             host = _store_host(file, result.body_offset)
@@ -480,13 +479,11 @@ def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
             yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
 
 
-def count_fitting(store: Store, file: MappedFile, body_offset: int, most: int = _CHECKED_MESSAGES) -> tuple[int, int]:
-    """Return how many of a file's first messages should have a unit, and how many have it.
-
-    Errors: CannotRead for queues in a RocksDB that cannot be read.
-    """
-    queue_of = _queue_reader(store)
-    queues: dict[QueueName, MappedFileQueue | RocksDBQueue] = {}
+def count_fitting(
+    file: MappedFile, body_offset: int, queue_of: QueueReader, most: int = _CHECKED_MESSAGES
+) -> tuple[int, int]:
+    """Return how many of a file's first messages should have a unit, and how many have it. Errors: as `queue_of`."""
+    queues: dict[QueueName, MappedFileQueue] = {}
     seen = fit = 0
     for message in _messages(file, body_offset):
         name = (message.topic_text, message.queue_id)
@@ -508,12 +505,17 @@ def _store_host(file: MappedFile, body_offset: int) -> str:
     return next((host_text(message.store_host) for message in _messages(file, body_offset)), "")
 
 
-def _queue_reader(store: Store) -> Callable[[str, int], MappedFileQueue | RocksDBQueue]:
+def _in_files(store: Store) -> QueueReader:
+    return lambda topic, queue_id: store.consume_queue(topic, queue_id).queue
+
+
+def _queue_reader(store: Store) -> QueueReader:
+    """Errors: CannotRead for queues in a RocksDB that cannot be read."""
     if store.rocksdb_consume_queue:
         from rmqstore.files.rocksdb.queues import RocksDBQueues
 
         return RocksDBQueues(store).queue
-    return lambda topic, queue_id: store.consume_queue(topic, queue_id).queue
+    return _in_files(store)
 
 
 def _messages(file: MappedFile, body_offset: int) -> Iterator[Message]:
