@@ -1,13 +1,9 @@
-"""Files that do not belong where they are: log files with another file's name, files of another store.
+"""Log files with the name of another file: they were swapped, or restored under a wrong name.
 
-Log files with the name of another file were swapped, or restored under a wrong name. Every record contains its own
-position. If all records of a file say that it belongs a whole number of files away, it has a wrong name, and no byte
-of it is damaged. If the files can be renamed (a swap, a cycle, a free name), `find_misplaced` returns the store as it
-will be after that, and all other checks use this store. In a sound store, it reads only the first record of each
-file.
-
-Queues and log files of different stores come from a wrongly assembled backup, or from another broker. One finding
-about the file, or about all queues, replaces those about single units.
+Every record contains its own position. If all records of a file say that it belongs a whole number of files away, it
+has a wrong name, and no byte of it is damaged. If the files can be renamed (a swap, a cycle, a free name),
+`find_misplaced` returns the store as it will be after that, and all other checks use this store. In a sound store, it
+reads only the first record of each file.
 """
 
 from __future__ import annotations
@@ -18,9 +14,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.report import Fact, Finding, Findings
+from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.files.mapped_file_queue import (
     MappedFile,
     MappedFileQueue,
@@ -30,7 +25,7 @@ from rmqstore.files.mapped_file_queue import (
 )
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.formats import consumequeue, dledger
-from rmqstore.formats.consumequeue import QueueName, split_queue_label
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import (
     HEAD,
     MAGIC_V1_U32,
@@ -38,7 +33,6 @@ from rmqstore.formats.message import (
     PHYSICAL_OFFSET_AT,
     TRANSACTION_COMMIT,
     Message,
-    host_text,
     parse_message,
 )
 from rmqstore.formats.services import is_sound_topic
@@ -62,6 +56,9 @@ _NOWHERE = -1
 _SAMPLE = 100  # messages of a file for which consume queues are asked
 QueueReader = Callable[[str, int], MappedFileQueue]
 """Returns the units of a queue, by topic and queue id."""
+LEAST = 5
+"""Units that point to no message of a file, and messages that no unit points to, before the file counts as foreign."""
+_CHECKED_MESSAGES = 1000  # messages of a file that are checked
 COPY = Text("another file with the same bytes gets this name")
 IN_PLACE = Text("another file with the same bytes has this name")
 """Reasons to keep a file's name that lose nothing: another file with the same bytes has or gets the right name."""
@@ -297,7 +294,7 @@ class _LogClaims:
             return 0, 0
         if claim.file.path not in self._fitting:
             file = replace(claim.file, start=claim.holds)
-            self._fitting[claim.file.path] = count_fitting(file, self.body_offset, _in_files(store), _SAMPLE)
+            self._fitting[claim.file.path] = count_fitting(file, self.body_offset, in_files(store), _SAMPLE)
         return self._fitting[claim.file.path]
 
     def _chain_start(self, claim: Claim) -> int:
@@ -415,77 +412,13 @@ def _count(file: MappedFile, body_offset: int, *, crc: bool = False) -> tuple[in
     return good, others, stretches
 
 
-LEAST = 5
-"""Units that point to no message of a file, and messages that no unit points to, before the file counts as foreign."""
-_CHECKED_MESSAGES = 1000  # messages of a file that are checked
-
-
-def report_held(store: Store, logs: Logs, findings: Findings) -> None:
-    """Report the findings held back in `Pointing`, or one in their place if a file or all queues are foreign."""
-    pointing = logs.pointing
-    foreign: set[int] = set()
-    if pointing.foreign and not logs.grows:
-        facts: dict[str, Fact] = {"units": pointing.loose, "units_that_fit": pointing.fit}
-        facts["queues"] = len({held.finding.queue for held in pointing.held})
-        findings.add(Finding(codes.CQ_FOREIGN, "consumequeue", facts=facts))
-        pointing.held.clear()
-        return
-    if not logs.grows:
-        named = _foreign_beside_rows(store, logs) if store.rocksdb_consume_queue else _foreign_files(store, logs)
-        for found in named:
-            findings.add(found)
-            foreign.add(found.offset)
-    logs.foreign_from = min(foreign, default=None)
-    for held in pointing.held:
-        at = int(held.finding.facts["commitlog_offset"] or 0)
-        if (held.file if held.file >= 0 else logs.file_start(at)) in foreign:
-            start = int(held.finding.facts["queue_offset"] or 0)
-            stop = start + int(held.finding.facts.get("units") or 1)
-            logs.witnesses.replaced.setdefault(split_queue_label(held.finding.queue), []).append((start, stop))
-    findings.extend(held.finding for held in pointing.held if held.file not in foreign)
-    pointing.held.clear()
-
-
-def _foreign_beside_rows(store: Store, logs: Logs) -> list[Finding]:
-    """Return the result of `_foreign_files` for queues in RocksDB; nothing if that cannot be read."""
-    from rmqstore.files.rocksdb.database import CannotRead
-
-    try:
-        return list(_foreign_files(store, logs))
-    except CannotRead:
-        return []
-
-
-def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:
-    """Yield findings for log files whose messages have no units, while units point between their messages."""
-    for result in logs.results:
-        for file in result.queue.files:
-            units = logs.pointing.nowhere[file.start]
-            if units < LEAST:
-                continue
-            messages, fit = count_fitting(file, result.body_offset, _queue_reader(store))
-            if messages < LEAST or fit * 2 > messages:
-                continue
-            host = _store_host(file, result.body_offset)
-            others = {_store_host(f, result.body_offset) for f in result.queue.files if f is not file} - {""}
-            of_another_host = bool(others) and host not in others
-            # records of a broker with a similar load can be at the same offsets
-            if fit * 10 > messages and not of_another_host:
-                continue
-            facts: dict[str, Fact] = {"units": units, "messages_looked_at": messages, "messages_with_units": fit}
-            facts["store_host"] = host
-            if of_another_host:
-                facts["store_host_of_other_files"] = min(others)
-            yield result.finding(codes.CL_FOREIGN_FILE, file.start, file.length, facts)
-
-
 def count_fitting(
     file: MappedFile, body_offset: int, queue_of: QueueReader, most: int = _CHECKED_MESSAGES
 ) -> tuple[int, int]:
     """Return how many of a file's first messages should have a unit, and how many have it. Errors: as `queue_of`."""
     queues: dict[QueueName, MappedFileQueue] = {}
     seen = fit = 0
-    for message in _messages(file, body_offset):
+    for message in messages_of(file, body_offset):
         name = (message.topic_text, message.queue_id)
         has_queue = is_sound_topic(message.topic) and consumequeue.is_directory_name(message.topic)
         if message.transaction_type not in (0, TRANSACTION_COMMIT) or not has_queue:
@@ -500,25 +433,12 @@ def count_fitting(
     return seen, fit
 
 
-def _store_host(file: MappedFile, body_offset: int) -> str:
-    """Return the store host of a file's first message; "" without one."""
-    return next((host_text(message.store_host) for message in _messages(file, body_offset)), "")
-
-
-def _in_files(store: Store) -> QueueReader:
+def in_files(store: Store) -> QueueReader:
+    """Return what reads the queues in the files of a store."""
     return lambda topic, queue_id: store.consume_queue(topic, queue_id).queue
 
 
-def _queue_reader(store: Store) -> QueueReader:
-    """Errors: CannotRead for queues in a RocksDB that cannot be read."""
-    if store.rocksdb_consume_queue:
-        from rmqstore.files.rocksdb.queues import RocksDBQueues
-
-        return RocksDBQueues(store).queue
-    return _in_files(store)
-
-
-def _messages(file: MappedFile, body_offset: int) -> Iterator[Message]:
+def messages_of(file: MappedFile, body_offset: int) -> Iterator[Message]:
     """Yield the messages of a log file in order."""
     for columns in good_records(file, body_offset):
         for offset, size in zip(columns.offset.tolist(), columns.size.tolist(), strict=True):

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rmqstore.checks.foreign_files import report_held
 from rmqstore.checks.log.logs import (
     ANOTHER_RECORD,
     IN_A_BLANK,
@@ -28,7 +29,6 @@ from rmqstore.checks.log.logs import (
     rows,
 )
 from rmqstore.checks.log.queue_parts import KEPT, Missing, QueuePart
-from rmqstore.checks.misplaced_files import report_held
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings, QueueState
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
