@@ -40,10 +40,11 @@ from rmqstore.checks.log.commitlog import (
     too_young_to_expire,
 )
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.log.findings import check_false_blanks, check_log, check_missing_files, check_queue_offsets
+from rmqstore.checks.log.findings import check_log
 from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
+from rmqstore.checks.log.queue_findings import check_false_blanks, check_missing_files, check_queue_offsets
 from rmqstore.checks.log.witnesses import Witnesses, begin_of, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions

@@ -9,7 +9,7 @@ cases are reported: a body that does not begin like its compression type cannot 
 bit is missing, the whole body must decompress by the type that the other bits name. The transaction bits of a prepared
 or rolled back message keep it out of its queue. Brokers write queue offset 0 into such a record, so a record with
 another queue offset has a flipped bit, and consumers never get it. So has one with queue offset 0 whose queue begins
-with 1 in a log that begins at 0 (`findings.check_queue_offsets`).
+with 1 in a log that begins at 0 (`queue_findings.check_queue_offsets`).
 
 STORETIMESTAMP: a broker appends records in the order of time, to within seconds. One flipped bit changes the time by
 years, so that it contradicts both neighbours and BORNTIMESTAMP. Brokers use it to select the file where recovery
