@@ -270,7 +270,7 @@ class Examination:
         """Return the topics whose messages get units in light queues; None: all topics."""
         if not self.store.light_in_rocksdb:
             return None
-        from rmqstore.files.rocksdb.queues import written_rows
+        from rmqstore.files.rocksdb.written_rows import written_rows
 
         return written_rows(self.store).topics
 

@@ -278,7 +278,7 @@ class Redispatch:
         self.levels = delay_levels(store)
         self.fans_out: frozenset[str] | None = None
         if store.light_in_rocksdb:
-            from rmqstore.files.rocksdb.queues import written_rows
+            from rmqstore.files.rocksdb.written_rows import written_rows
 
             self.fans_out = written_rows(store).topics
         self.dispatch = Dispatch(self.queues, self.levels, self.fans_out)

@@ -399,7 +399,7 @@ def _notes(store: Store) -> list[str]:
         if store.dledger
     ]
     if store.rocksdb_beside:
-        from rmqstore.files.rocksdb.queues import beside_words
+        from rmqstore.files.rocksdb.written_rows import beside_words
 
         words = Text("{beside}; consumers are served from the files, and this page shows them")
         if store.light_in_rocksdb:

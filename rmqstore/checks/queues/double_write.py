@@ -2,7 +2,8 @@
 
 A broker opens it at the start, and load returns false if this fails. It then dispatches again from some log files
 before the end of the RocksDB, and serves consumers from the files. Source: CombineConsumeQueueStore (RocketMQ 5.4.0).
-`files/rocksdb/queues.py` says which queues it writes; those that are only in the RocksDB are compared with the log.
+`files/rocksdb/written_rows.py` says which queues it writes; those that are only in the RocksDB are compared with the
+log.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.checks.problems.report import QueueState, Report
-from rmqstore.files.rocksdb.queues import beside_words
+from rmqstore.files.rocksdb.written_rows import beside_words
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
 from rmqstore.formats.consumequeue import topic_of
@@ -28,7 +29,8 @@ def check_double_written(store: Store, states: Mapping[str, QueueState], report:
     """Check the ends of the queues in the RocksDB; return whether it cannot be opened."""
     from rmqstore.checks.queues.rocksdb import unreadable_database
     from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, is_readable, missing_extra
-    from rmqstore.files.rocksdb.queues import RocksDBQueues, written_rows
+    from rmqstore.files.rocksdb.queues import RocksDBQueues
+    from rmqstore.files.rocksdb.written_rows import written_rows
 
     named = beside_words(store)
     if not is_readable():

@@ -28,8 +28,9 @@ from rmqstore.checks.queues.consumequeue import QueueCheck, QueueChunk, check_co
 from rmqstore.files.config import TABLES, WITHOUT_POSITIONS, StoredTable, directory_of, tables_in
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.rocksdb.database import CannotRead, DamagedDatabase, UnknownFormat, is_readable, missing_extra
-from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues, was_deleted
+from rmqstore.files.rocksdb.queues import Bound, RocksDBQueue, RocksDBQueues
 from rmqstore.files.rocksdb.rows import stored_table
+from rmqstore.files.rocksdb.written_rows import was_deleted
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import QueueHome
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName

@@ -34,7 +34,8 @@ from rmqstore.files.rocksdb.database import (
     missing_extra,
     open_database,
 )
-from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues, was_deleted, written_rows
+from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, RocksDBQueues
+from rmqstore.files.rocksdb.written_rows import was_deleted, written_rows
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import has_database, is_database_file, place_is_configured, places_found
 from rmqstore.formats import consumequeue, rocksdbkeys
