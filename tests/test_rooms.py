@@ -21,7 +21,7 @@ MOST = {
     "cli.du": 20_000,
     "cli.info": 20_000,
     "cli.journals": 14_000,
-    "cli.backup": 26_700,
+    "cli.backup": 24_000,
     "brokers.simulate": 16_000,
     "cli.get": 30_000,
     "checks.verify": 34_000,
