@@ -61,7 +61,10 @@ class SettingAtFault:
 
 
 def opens_beside(store: Store, config: BrokerConfig) -> SettingAtFault | None:
-    """Return the setting because of which a broker opens another directory than this store; None if none does."""
+    """Return the setting because of which a broker opens another directory than this store; None if none does.
+
+    It still reads the log of this store if storePathCommitLog names it (`Starts`).
+    """
     beside = config.filled().directory_beside(store.root)
     return SettingAtFault(ROOT_PATH, config.line_of(ROOT_PATH), beside.strip()) if beside else None
 
@@ -124,6 +127,8 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
     )
     shown = shown_settings(plain, config)
     has = config.filled()
+    if (beside := opens_beside(store, config)) is not None:
+        yield beside.key, beside.wanted
     if has.paths(LOG_PATH) != config.paths(LOG_PATH):  # blanks around them, or the home directory
         named = ",".join(map(str, config.paths(LOG_PATH)))
         shown[LOG_PATH] = named or f"{config.text(ROOT_PATH)}/commitlog"

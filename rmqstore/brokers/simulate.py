@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from rmqstore.brokers.dledger_nodes import own_group
@@ -111,7 +112,7 @@ class Starts:
                 Text("{path} is only a part of a store: a broker needs a whole one", path=store.path),
                 Text("name the store's root"),
             )
-        configured = store.configured(config) if config.complete else store
+        configured = _opened(store, config) if config.complete else store
         if _layout(configured) != _layout(store):
             tiling = tiling if _logs(configured) == _logs(store) else None
             store, units, recovered = configured, None, {}
@@ -137,9 +138,16 @@ def as_configured(config: BrokerConfig, version: str) -> BrokerConfig:
     return config.read_by(version).filled()
 
 
+def _opened(store: Store, config: BrokerConfig) -> Store:
+    """Return the store that a broker opens: this one, or the directory beside it, which may not exist yet."""
+    beside = config.directory_beside(store.root)
+    return Store(Path(beside), config, store.files) if beside else store.configured(config)
+
+
 def _layout(store: Store) -> tuple[object, ...]:
     """Return what the settings decide about the reading of a store: which files it has, and how large they are."""
     return (
+        store.root,
         store.commitlog_directories,
         *_logs(store),
         [store.queue_file_size(kind) for kind in QueueKind],

@@ -471,10 +471,12 @@ def _answer(
     config = store.config.changed(dict(options.settings)).read_by(forecast.version)
     beside = opens_beside(store, config) if forecast.starts else None
     faults: tuple[SettingAtFault, ...] = ()
-    if beside is not None:
-        left, faults = replace(left, gone=_all_messages(verified)), (beside,)
-    elif not (forecast.starts and left.is_nothing(forecast)):
+    if beside is not None and not forecast.queue_ends:
+        left = replace(left, gone=_all_messages(verified))
+    if not (forecast.starts and left.is_nothing(forecast)):
         faults = finder.find(forecast)
+    if beside is not None and beside not in faults:
+        faults = (beside, *faults)
     unnamed = [fault.given for fault in faults if fault.key not in (forecast.reason or "")]
     because = Text(", because of {settings}", settings=joined(unnamed, " and "))
     exceptions = (because if unnamed else "") + exceptions
@@ -522,10 +524,10 @@ def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict)
     named = {f.facts.get("key") for f in report.findings.listed if f.code == codes.DIR_FILE_SIZE}
     for fault in (fault for fault in answer.faults if fault.key not in named):
         facts: dict[str, Fact] = {"setting": fault.given, "set": fault.line, "broker": forecast.version}
-        if forecast.starts:
-            facts["messages"] = answer.taken or answer.left.gone.messages
-        else:
+        if not forecast.starts:
             facts["reason"] = forecast.reason or ""
+        elif messages := answer.taken or answer.left.gone.messages:
+            facts["messages"] = messages
         report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
     told = {fault.key for fault in answer.faults}
     for misfit in answer.misfits:
@@ -598,13 +600,12 @@ def _all_messages(verified: Verified) -> Undelivered:
 
 def _beside_sentence(forecast: StartForecast, fault: SettingAtFault, left: Left) -> str:
     """Return the verdict of a broker that opens another directory than this store."""
-    return Text(
-        "RocketMQ {version} would start with another directory than this store, because of {setting}, and deliver "
-        "none of {messages}",
-        version=forecast.version,
-        setting=fault.given,
-        messages=left.gone.text(),
-    )
+    beside = Text("would start with another directory than this store, because of {setting}", setting=fault.given)
+    if not left.gone.messages:  # storePathCommitLog names the log of this store
+        words = Text("RocketMQ {version} {beside}, and know none of its topics, consumer groups and offsets")
+        return words.format(version=forecast.version, beside=beside)
+    words = Text("RocketMQ {version} {beside}, and deliver none of {messages}")
+    return words.format(version=forecast.version, beside=beside, messages=left.gone.text())
 
 
 def _assumed_size(store: Store) -> str:

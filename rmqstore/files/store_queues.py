@@ -17,10 +17,11 @@ Source: StorePathConfigHelper, DefaultMessageStore#load; DefaultMessageStore and
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property, partial
 from itertools import islice
@@ -172,6 +173,11 @@ CONFIGURED_SIZES = tuple(kind for kind in QueueKind if kind.size_key)
 """The kinds with a setting for their file size."""
 
 
+def _as_created(kind: QueueKind, size: int) -> int:
+    """Return the size of the files that a broker creates with a setting."""
+    return round_file_size(size) if kind is QueueKind.SIMPLE else size
+
+
 class ConsumeQueueFiles(NamedTuple):
     """One queue of a topic, with its kind and its files."""
 
@@ -187,6 +193,7 @@ class ConsumeQueueFiles(NamedTuple):
 
 
 _MAX_QUEUE_ID = 0x7FFFFFFF
+_FEW_CUT = 4  # one file in this many, or fewer, may have been cut to the same length
 _MAX_SAMPLED = 512  # queue directories that are listed to infer the file size
 
 
@@ -204,6 +211,7 @@ class StoreQueues:
         self.config = config
         self.part: str | None = None
         self._queue_sizes: dict[QueueKind, int | None] = {}
+        self._other_sizes: dict[QueueKind, Mapping[int, int]] = {}
 
     @cached_property
     def queue_home(self) -> QueueHome:
@@ -383,29 +391,65 @@ class StoreQueues:
     def _find_queue_file_size(self, kind: QueueKind) -> int | None:
         given = self.config.given_int(kind.size_key)
         if given:
-            return round_file_size(given) if kind is QueueKind.SIMPLE else given
-        seen: list[DirEntry] = []
-        for _, _, path in islice(self.queue_directories(kind), _MAX_SAMPLED):
-            seen.extend(self.files.list(path))
+            return _as_created(kind, given)
+        seen = self._sampled_files(kind)
         if not seen:
             return None
         size, source = infer_file_size(seen, kind.default_size, kind.unit)
-        return self._padded_size(seen, kind.unit) if source == "default" else size
+        found = self._padded_size(seen, kind.unit) if source == "default" else size
+        self._other_sizes[kind] = others = self._rivals(seen, kind.unit, found) if found is not None else {}
+        if others and self.config.file is not None:  # the files do not decide, but the broker gets this very file
+            return _as_created(kind, self.config.filled().int(kind.size_key))
+        return found
+
+    def _sampled_files(self, kind: QueueKind) -> list[DirEntry]:
+        seen: list[DirEntry] = []
+        for _, _, path in islice(self.queue_directories(kind), _MAX_SAMPLED):
+            seen.extend(self.files.list(path))
+        return [e for e in seen if not e.directory and file_name_to_offset(e.path.name) is not None]
+
+    def sizes_found(self, kind: QueueKind) -> Mapping[int, int]:
+        """Return the file sizes that a broker can have given to files of a kind, each with its number of files.
+
+        {} if the files, or broker.conf, tell which one is right.
+        """
+        self.known_queue_file_size(kind)
+        return self._other_sizes.get(kind, {}) if self.config.file is None else {}
+
+    def _rivals(self, entries: Sequence[DirEntry], unit: int, found: int) -> dict[int, int]:
+        """Return `found` and the other sizes that files may have, with their numbers; {} without another one.
+
+        Names that follow each other prove a size. Few files of another length were cut; so were those that do not end
+        with zeros, as only a broker writes them.
+        """
+        starts = sorted({file_name_to_offset(e.path.name) or 0 for e in entries})
+        if any(b - a == found for a, b in itertools.pairwise(starts)):
+            return {}
+        lengths = Counter(e.length for e in entries if e.length and e.length % unit == 0)
+        few = max(2, lengths.total() // _FEW_CUT)
+        others = {
+            size: count
+            for size, count in lengths.items()
+            if size != found and count >= few and self._padded(entries, unit, size) >= few
+        }
+        return {found: lengths[found], **others} if others else {}
 
     def _padded_size(self, entries: Sequence[DirEntry], unit: int) -> int | None:
         """Return the longest length of several files that end with zeros; None if names contradict it.
 
         Only a broker pads files: one that was cut, or copied without the zeros at its end, does not end with zeros.
         """
-        named = {e.path: e for e in entries if not e.directory and file_name_to_offset(e.path.name) is not None}
-        starts = [file_name_to_offset(path.name) or 0 for path in named]
-        lengths = Counter(e.length for e in named.values() if e.length and e.length % unit == 0)
+        starts = [file_name_to_offset(e.path.name) or 0 for e in entries]
+        lengths = Counter(e.length for e in entries if e.length and e.length % unit == 0)
         for size in sorted((length for length, times in lengths.items() if times > 1), reverse=True):
-            alike = [path for path, e in named.items() if e.length == size]
-            padded = sum(not any(self.files.read_at(path, unit, size - unit)) for path in alike)
-            if padded > 1 and not any(start % size for start in starts):
+            if self._padded(entries, unit, size) > 1 and not any(start % size for start in starts):
                 return size
         return None
+
+    def _padded(self, entries: Sequence[DirEntry], unit: int, size: int) -> int:
+        """Return how many files of a size end with zeros."""
+        alike = (e.path for e in entries if e.length == size)
+        return sum(not any(self.files.read_at(path, unit, size - unit)) for path in alike)
 
     @cached_property
     def strays(self) -> list[DirEntry]:

@@ -13,7 +13,7 @@ from rmqstore.brokers.simulate import as_configured
 from rmqstore.checks.beside.settings import misfits
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
-from tests.command import run_json
+from tests.command import run, run_json
 from tests.forecast.damages import checkpoint_has
 from tests.stores import copy_store, write_broker_conf
 
@@ -185,22 +185,56 @@ def test_the_identity_that_a_broker_reads_is_compared(what: str, tmp_path: Path)
     assert [one.line for one in misfits(opened, config, rules_for("5.4.0"))] == lines
 
 
-@pytest.mark.parametrize(
-    ("version", "at_fault"), [("4.9.7", True), ("5.1.4", True), ("5.4.0", False), ("5.5.1", False)]
-)
+@pytest.mark.parametrize(("version", "delivers"), [("4.9.7", True), ("5.1.4", False), ("5.4.0", None), ("5.5.1", None)])
 def test_a_blank_after_the_root_is_another_directory_for_brokers_that_do_not_trim(
-    version: str, at_fault: bool, tmp_path: Path
+    version: str, delivers: bool | None, tmp_path: Path
 ) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     conf = broker_conf("4.9.7-clean", store, {"storePathRootDir": f"{store} "})
+    at_fault = delivers is not None
     report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(at_fault))
     elsewhere = (
         f"RocketMQ {version} would start with another directory than this store, because of "
-        f'storePathRootDir="{store} ", and deliver none of 571 messages of 21 queues'
+        f'storePathRootDir="{store} ", and '
     )
-    assert report["verdict"] == (elsewhere if at_fault else f"RocketMQ {version} would start and lose nothing")
+    none = "deliver none of 571 messages of 21 queues"
+    end = "know none of its topics, consumer groups and offsets" if delivers else none
+    assert report["verdict"] == (elsewhere + end if at_fault else f"RocketMQ {version} would start and lose nothing")
     found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
     assert found == ([f"storePathRootDir={store}"] if at_fault else [])
+
+
+def _without_log(store: Path) -> dict[str, str | None]:
+    return {"storePathRootDir": f"{store} ", "storePathCommitLog": None}
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4"])
+@pytest.mark.parametrize("what", ["a wrong size", "a directory for a file", "no damage"])
+def test_the_directory_beside_the_store_starts_whatever_the_store_and_its_sizes_are(
+    version: str, what: str, tmp_path: Path
+) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    size = {"mappedFileSizeConsumeQueue": "4000"} if what == "a wrong size" else {}
+    if what == "a directory for a file":
+        (store / "commitlog" / "notes").mkdir()
+    conf = broker_conf("4.9.7-clean", store, _without_log(store) | size)
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=1)
+    assert (report["broker"]["starts"], report["broker"]["max_offset"]) == (True, 0)
+    assert "would start with another directory than this store" in report["verdict"]
+    assert "deliver none of 571 messages of 21 queues" in report["verdict"]
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == [f"storePathRootDir={store}"]
+
+
+def test_all_wrong_lines_are_named_at_once_if_one_of_them_is_a_size(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    settings = {"mappedFileSizeCommitLog": None, "mappedFileSizeConsumeQueue": "4000"}
+    conf = broker_conf("5.4.0-clean", store, settings)
+    text = " ".join(run("verify", str(store), "-c", str(conf)).stdout.split())
+    lines = "mappedFileSizeConsumeQueue=2000, mappedFileSizeCommitLog=65536"
+    assert f"broker.conf does not fit the files of this store: set {lines}." in text
+    assert f"Next: set {lines} in {conf}." in text
+    assert "CFG-SETTING a setting of the broker does not fit the store" in text
 
 
 def test_a_blank_after_the_log_is_an_empty_log_for_brokers_that_do_not_trim(tmp_path: Path) -> None:

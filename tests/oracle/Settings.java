@@ -158,7 +158,7 @@ public class Settings {
         Class<?> startup = Class.forName("org.apache.rocketmq.broker.BrokerStartup");
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            Object controller = controller(startup, new String[] {"-c", line});
+            Object controller = controller(startup, line.split("\t")); // the words of a command line
             for (String part : new String[] {"Broker", "NettyServer", "NettyClient", "MessageStore", "Auth"}) {
                 Object filled;
                 try {

@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -121,9 +121,7 @@ STARTS: dict[str, dict[str, str]] = {
 @pytest.mark.broker
 @pytest.mark.parametrize("version", RUN_VERSIONS)
 def test_every_setting_of_a_broker_is_effective(version: str, tmp_path: Path) -> None:
-    home = tmp_path / "home"
-    (home / "conf").mkdir(parents=True)
-    shutil.copy(LOGGING / "logback.xml", home / "conf" / "logback_broker.xml")
+    home = _home(tmp_path / "home")
     paths = []
     for number, (what, settings) in enumerate(STARTS.items()):
         paths.append(tmp_path / f"{number}.conf")
@@ -132,7 +130,7 @@ def test_every_setting_of_a_broker_is_effective(version: str, tmp_path: Path) ->
         if what == "a home of its own" and version == "4.9.7":
             lines["rocketmqHome"] = str(home)  # 4.9.7 reads its logging configuration there
         paths[-1].write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-    done = list(_started(version, paths, tmp_path))
+    done = list(_started(version, [["-c", str(path)] for path in paths], tmp_path))
     assert len(done) == len(paths)
     wrong = []
     for path, what, real in zip(paths, STARTS, done, strict=True):
@@ -149,10 +147,73 @@ def test_every_setting_of_a_broker_is_effective(version: str, tmp_path: Path) ->
     assert sorted(set(wrong)) == []
 
 
-def _started(version: str, paths: list[Path], folder: Path) -> Iterator[dict[tuple[str, str], str]]:
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.parametrize("version", RUN_VERSIONS)
+def test_the_command_line_comes_before_the_file_and_the_file_before_the_environment(
+    version: str, tmp_path: Path
+) -> None:
+    home = _home(tmp_path / "home")
+    other = _home(tmp_path / "other")
+    files = {"nothing": "", "address": "namesrvAddr=file:1\n", "home": f"rocketmqHome={other}\n"}
+    for name, text in files.items():
+        own = f"storePathRootDir={tmp_path}/{name}\nstorePathCommitLog={tmp_path}/{name}/log\n"
+        (tmp_path / f"{name}.conf").write_text(own + text)
+    conf = {name: str(tmp_path / f"{name}.conf") for name in files}
+    lines = (
+        ["-c", conf["address"]],
+        ["-c", conf["address"], "-n", "words:1"],
+        ["-n", "words:1", "-c", conf["address"]],
+        ["-c", conf["nothing"]],
+        ["-c", conf["nothing"], "-n", "words:1"],
+        ["-c", conf["home"]],
+        ["-c", conf["nothing"], "-c", conf["address"]],
+    )
+    environment = {"NAMESRV_ADDR": "environment:1", "ROCKETMQ_HOME": str(home)}
+    done = list(_started(version, lines, tmp_path, environment))
+    addresses = [real["BrokerConfig", "namesrvAddr"] for real in done]
+    assert addresses == ["file:1", "words:1", "words:1", "environment:1", "words:1", "environment:1", "environment:1"]
+    assert [real["BrokerConfig", "rocketmqHome"] for real in done] == [*[str(home)] * 5, str(other), str(home)]
+
+
+@pytest.mark.slow
+@pytest.mark.broker
+@pytest.mark.parametrize("version", RUN_VERSIONS)
+@pytest.mark.parametrize("option", ["-p", "-m"])
+def test_the_options_that_print_the_settings_start_no_broker(version: str, option: str, tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text(f"storePathRootDir={tmp_path}/store\nfileReservedTime=7 \nmaxMessageSize=17\n")
+    command = _classes(version).command("org.apache.rocketmq.broker.BrokerStartup", log=tmp_path / "log", home=tmp_path)
+    done = subprocess.run(
+        [*command, "-c", str(path), option],
+        env={**os.environ, "ROCKETMQ_HOME": str(_home(tmp_path / "home"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0
+    assert not (tmp_path / "store").exists()
+
+
+def _home(path: Path) -> Path:
+    (path / "conf").mkdir(parents=True)
+    for name in ("logback_broker.xml", "rmq.broker.logback.xml"):
+        shutil.copy(LOGGING / ("logback.xml" if name.startswith("log") else "rmq.logback.xml"), path / "conf" / name)
+    return path
+
+
+def _started(
+    version: str, lines: Iterable[Sequence[str]], folder: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[dict[tuple[str, str], str]]:
     command = _classes(version).command("Settings", log=folder / "log", home=folder)
-    lines = "".join(f"{path}\n" for path in paths)
-    done = subprocess.run([*command, "start"], input=lines, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [*command, "start"],
+        input="".join("\t".join(words) + "\n" for words in lines),
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     found: dict[tuple[str, str], str] = {}
     for line in done.stdout.splitlines():

@@ -82,7 +82,7 @@ QUICK = {
 # no queue file of a right length
 _DECISIONS = re.compile(
     r"\d+ % of (commitlog|dledger) is damaged .*|.* has no good record"
-    r"|the consume queue files do not show their size; .*"
+    r"|the consume queue files do not (show|agree about) their size[;:] .*"
 )
 _NO_REPAIR = ("--accept-shift accepts that", "nothing says which of them the broker reads")
 

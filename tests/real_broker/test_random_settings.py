@@ -70,6 +70,9 @@ _BY_TEST: Mapping[str, str] = {
     "brokerId": "1",
 }
 """Lines that every broker.conf has: without them a whole broker does not start, but the store, which is compared."""
+_ROOT, _LOG = "storePathRootDir", "storePathCommitLog"
+_AFTER_THE_ROOT = (" ", "\t", "\\u00a0", "\\u3000 ")
+"""Blanks, of which brokers since 5.2.0 trim some, but not all: with the others they open another directory."""
 _HALVES = frozenset({"transRocksDBEnable", "transWriteOriginTransHalfEnable"})
 _OF_WHOLE_BROKERS = "unexpected, rocksdbCQ is not ready for LMQ."
 """A start that only a whole broker refuses: the store, which the oracle starts, does not."""
@@ -112,6 +115,11 @@ def broker_conf(seed: int, path: Path, settings: Mapping[str, str]) -> None:
     """Write a broker.conf with these settings, some of them in an odd spelling; one line may be missing."""
     choice = random.Random(seed)
     lines: list[str] = []
+    settings = dict(settings)
+    if choice.random() < 0.2:
+        settings[_ROOT] += choice.choice(_AFTER_THE_ROOT)
+        if choice.random() < 0.5:
+            del settings[_LOG]
     for key, value in settings.items():
         plain = key in _BY_TEST or choice.random() < 0.5
         lines += (f"{key}={value}",) if plain else choice.choice(_SPELLINGS)(key, value)
@@ -136,13 +144,17 @@ def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle], *, by_f
         broker_conf(seed, folder / "broker.conf", needed | settings)
         config = BrokerConfig.read(folder / "broker.conf", version)
         settings = {key: value for key, value in config.given.items() if key in settings}
+    given = as_configured(config, version)
+    root = Path(given.directory_beside(store) or store)
+    if root != store:
+        settings |= {key: value for key, value in config.given.items() if key == _LOG}
     opened = open_store(store, config)
-    start = not in_dledger_mode(opened, as_configured(config, version))  # in DLedger mode, what follows depends on time
+    start = not in_dledger_mode(opened, given)  # in DLedger mode, what follows depends on time
     forecast = simulate_start(opened, version=version, options=StartOptions(dispatch=start, heap=HEAP))
     if forecast.log_line == _OF_WHOLE_BROKERS:
         return ""
     told, before = of_forecast(forecast, store), files_of(store)
-    result = oracle(version).load(store, settings, start=start)
+    result = oracle(version).load(root, settings, start=start)
     real = of_oracle(result, before - files_of(store))
     if result.crash is not None and result.crash.startswith("construct:"):
         told = replace(told, dies=False)  # the exit code is that of a whole broker

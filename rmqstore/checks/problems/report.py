@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 SCHEMA = "rmqstore.verify/1"
 LISTED = 10_000
 _LOGS = ("commitlog", "dledger")
+_WITH_LINES = (codes.DIR_FILE_SIZE, codes.IX_CONFIG_SIZE, codes.CFG_SETTING)
+"""Findings with a line to write."""
 
 Fact = int | str | bool | None
 QueueRange = Callable[[str, int], tuple[int, int] | None]
@@ -348,14 +350,14 @@ class Report:
 
     @property
     def wrong_sizes(self) -> list[str]:
-        """The settings (KEY=VALUE) that broker.conf should have, if it does not fit the files of the store.
+        """All settings (KEY=VALUE) that broker.conf should have, if its sizes do not fit the files of the store.
 
         A broker starts with other sizes of index files. Such a setting counts if nothing else is wrong.
         """
         alone = problem_counts(self).keys() <= {codes.IX_CONFIG_SIZE}
         if not alone and codes.DIR_FILE_SIZE not in self.findings.counts:
             return []
-        found = (f for f in self.findings.listed if f.code in (codes.DIR_FILE_SIZE, codes.IX_CONFIG_SIZE))
+        found = (f for f in self.findings.listed if f.code in _WITH_LINES)
         return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
 
     @property

@@ -55,5 +55,7 @@ OUTCOMES = (
     Text("would start and lose {lost}{caveat}"),
     Text("would start and {acts}{caveat}"),
     Text("would start{caveat}"),
+    Text("{beside}, and deliver none of {messages}"),
+    Text("{beside}, and know none of its topics, consumer groups and offsets"),
 )
 """What RocketMQ would do: the sentences of `StartForecast.sentence` without the version."""

@@ -59,7 +59,7 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
     groups = groups_of(report)
     if groups:
         yield Styled()
-        shown = [group for group in groups if verbose or not report.wrong_sizes or group[0] in _OF_SIZES]
+        shown = [group for group in groups if verbose or not report.wrong_sizes or group[0] in _OF_SETTINGS]
         yield _totals(report, [code for code, _ in shown])
         for code, examples in shown:
             yield Styled()
@@ -78,7 +78,14 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
     yield from _next(report, width)
 
 
-_OF_SIZES = (problem_codes.DIR_FILE_SIZE, problem_codes.IX_CONFIG_SIZE, problem_codes.DIR_MISSING_PATH)
+_OF_SETTINGS = (
+    problem_codes.DIR_FILE_SIZE,
+    problem_codes.IX_CONFIG_SIZE,
+    problem_codes.DIR_MISSING_PATH,
+    problem_codes.CFG_SETTING,
+    problem_codes.CFG_LINE,
+)
+"""Problems that do not follow from wrong sizes in broker.conf."""
 
 
 def line_for_cron(report: Report) -> Iterator[str]:

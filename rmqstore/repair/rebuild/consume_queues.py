@@ -35,7 +35,7 @@ from rmqstore.repair.rebuild.unit_buffer import BufferedUnits, KeptUnits, UnitBu
 from rmqstore.repair.repaired_log import Redispatch, RepairedLog, Span, can_exist, meets
 from rmqstore.repair.unrepaired import doubtful_tags
 from rmqstore.scan.units import unit_chunks
-from rmqstore.texts import Text, many
+from rmqstore.texts import Text, joined, many
 
 
 def known_topic(topics: frozenset[str] | None, topic: str) -> bool:
@@ -50,6 +50,15 @@ def size_decision(store: Store, kind: QueueKind) -> str | None:
 
     A broker whose log files have the default size is taken to have the default size of queue files too.
     """
+    if sizes := store.sizes_found(kind):
+        several = Text(
+            "the consume queue files do not agree about their size: {sizes}; {size:,} is assumed: give -c broker.conf, "
+            "which has {key}, or accept it"
+        )
+        each = [
+            Text("{files} of {size:,} bytes", files=many(count, "file"), size=size) for size, count in sizes.items()
+        ]
+        return several.format(sizes=joined(each, last=" and "), size=store.queue_file_size(kind), key=kind.size_key)
     if store.known_queue_file_size(kind) is not None or store.config.given:
         return None
     logs = (store.commitlog, store.dledger.data if store.dledger is not None else None)

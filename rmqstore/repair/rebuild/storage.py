@@ -410,7 +410,7 @@ def _to_files(draft: PlanBuilder, verified: Verified, views: list[RepairedLog]) 
     settings = {"storeType": "default"}
     if size_decision(store, QueueKind.SIMPLE) is not None:
         key = QueueKind.SIMPLE.size_key
-        settings[key] = str(store.config.int(key))
+        settings[key] = str(store.queue_file_size(QueueKind.SIMPLE))
     if store.config.bool(DOUBLE_WRITE):
         settings[DOUBLE_WRITE] = "false"
     if any(is_lmq(topic) for topic, _ in names):
