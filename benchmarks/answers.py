@@ -133,7 +133,7 @@ def _tree(root: Path) -> dict[str, str]:
 
 def spark_answers(spark: Any, stores: Stores, work: Path, split: int) -> Answers:
     """Run the Spark jobs with splits of `split` bytes, and return their results in the form of `local_answers`."""
-    from rmqstore.checks.verify import VerifyOptions
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.spark import jobs
     from rmqstore.spark.compare import compare
 

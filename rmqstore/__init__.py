@@ -58,12 +58,12 @@ _EXPORTS = {
     "StoreOptions": ("rmqstore.append.message_store", "StoreOptions"),
     "StoreView": ("rmqstore.views.store_view", "StoreView"),
     "StoredMessage": ("rmqstore.views.store_view", "StoredMessage"),
-    "Verified": ("rmqstore.checks.verify", "Verified"),
-    "VerifyOptions": ("rmqstore.checks.verify", "VerifyOptions"),
+    "Verified": ("rmqstore.checks.verified", "Verified"),
+    "VerifyOptions": ("rmqstore.checks.options", "VerifyOptions"),
     "apply": ("rmqstore.repair.journal.journal", "apply"),
     "compare": ("rmqstore.views.compare", "compare"),
     "dump_messages": ("rmqstore.views.dump.messages", "dump_messages"),
-    "examine": ("rmqstore.checks.verify", "examine"),
+    "examine": ("rmqstore.checks.examine", "examine"),
     "export_messages": ("rmqstore.views.export", "export_messages"),
     "info": ("rmqstore.views.info", "info"),
     "measure": ("rmqstore.repair.planned", "measure"),
@@ -80,7 +80,7 @@ _EXPORTS = {
     "simulate_start": ("rmqstore.brokers.simulate", "simulate_start"),
     "undo": ("rmqstore.repair.journal.journal", "undo"),
     "usage": ("rmqstore.views.usage", "usage"),
-    "verify": ("rmqstore.checks.verify", "verify"),
+    "verify": ("rmqstore.checks.examine", "verify"),
 }
 
 if TYPE_CHECKING:
@@ -88,10 +88,11 @@ if TYPE_CHECKING:
     from rmqstore.append.encoder import NewMessage
     from rmqstore.append.message_store import MessageStore, StoreOptions, open_writable
     from rmqstore.brokers.simulate import simulate_start
+    from rmqstore.checks.examine import examine, verify
     from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.problems.report import Finding, Report
     from rmqstore.checks.problems.table import PROBLEMS
-    from rmqstore.checks.verify import Verified, examine, verify
+    from rmqstore.checks.verified import Verified
     from rmqstore.documents.outcome import Outcome
     from rmqstore.documents.plan import Plan
     from rmqstore.errors import RmqStoreError

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.plan import Loss, Plan
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import MappedFileQueue

@@ -83,7 +83,7 @@ def test_changing_commands_are_refused_before_they_read(
     def read(*arguments: object, **named: object) -> None:
         raise AssertionError("it was read")
 
-    monkeypatch.setattr("rmqstore.checks.verify.examine", read)
+    monkeypatch.setattr("rmqstore.checks.examine.examine", read)
     (tmp_path / "link").symlink_to(live)
     done = run(*_placed(words, live, tmp_path))
     assert done.exit_code == 5 and done.stdout == ""

@@ -24,7 +24,7 @@ MOST = {
     "cli.backup": 24_000,
     "brokers.simulate": 16_000,
     "cli.get": 30_000,
-    "checks.verify": 34_000,
+    "checks.verify": 28_000,
     "cli.verify": 48_500,
     "repair.recover": 49_000,
     "cli.recover": 62_000,

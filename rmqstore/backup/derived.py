@@ -14,8 +14,9 @@ from typing import Any
 
 from rmqstore.backup.manifest import DLEDGER, Manifest
 from rmqstore.backup.snapshot_files import SnapshotFiles
+from rmqstore.checks.examine import examine
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import Verified, examine
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.plan import Plan
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.files import DirEntry, Files, OpenFile

@@ -26,12 +26,13 @@ from rmqstore.backup.manifest import DLEDGER, LogCopy, LogFile, Manifest, OtherF
 from rmqstore.backup.repository import Repository, StoreFolder
 from rmqstore.backup.snapshot_files import SnapshotFiles, log_directory
 from rmqstore.backup.storage import LocalStorage, is_name
+from rmqstore.checks.examine import examine
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Report, problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import Verified, examine
+from rmqstore.checks.verified import Verified
 from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.config import OFFSETS, committed_offsets, config_object, directory_of
 from rmqstore.files.files import LOCAL

@@ -15,9 +15,9 @@ from rmqstore.append.disk import make_directories, write_new_file
 from rmqstore.carving.places import WrittenPiece, places
 from rmqstore.carving.source import RawSource
 from rmqstore.carving.state import CarvingState
+from rmqstore.checks.examine import examine
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.private import Removed

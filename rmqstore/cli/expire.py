@@ -18,7 +18,7 @@ from rmqstore.texts import Text, joined
 
 if TYPE_CHECKING:
     from rmqstore.brokers.outlook import Outlook
-    from rmqstore.checks.verify import Verified
+    from rmqstore.checks.verified import Verified
     from rmqstore.cli.shared.apply_command import Change
     from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig

@@ -212,7 +212,7 @@ def _append_to(
 ) -> IntoStore:
     """Append to a store without problems. Errors: Refused for a store with problems; as `import_into`."""
     from rmqstore.append.importing import fingerprint
-    from rmqstore.checks.verify import examine
+    from rmqstore.checks.examine import examine
     from rmqstore.files.store import open_store
     from rmqstore.repair.importing import ImportSource, import_into
     from rmqstore.views.dump.messages import Skipped

@@ -27,7 +27,7 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.checks.problems.account import Account
     from rmqstore.checks.problems.report import Report
-    from rmqstore.checks.verify import Verified
+    from rmqstore.checks.verified import Verified
     from rmqstore.documents.journal import Journal
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
@@ -420,7 +420,7 @@ def _journal(opened: Store, path: Path | None) -> Journal | None:
 
 def _before(out: Output, opened: Store, work: WorkOptions) -> tuple[Store, LostMessages, Losses, Verified]:
     """Return the store that was examined, a view of it, what it loses, and what was verified."""
-    from rmqstore.checks.verify import examine_named
+    from rmqstore.checks.examine import examine_named
     from rmqstore.repair.plan.recover_options import SALVAGE, RecoverOptions
     from rmqstore.repair.recover import plan_recovery
     from rmqstore.repair.replica.own_copies import names_of_copies

@@ -103,7 +103,7 @@ def migrate_to_dledger(
     With more than one peer, give --check-replica for each other node: if nodes close their commitlogs at different
     offsets, they can never agree again. Exit code 0: done; 1: the plan was not applied; 5: refused.
     """
-    from rmqstore.checks.verify import examine
+    from rmqstore.checks.examine import examine
     from rmqstore.documents.outcome import Outcome
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.lock import refuse_in_use
@@ -352,7 +352,7 @@ def migrate_to_commitlog(
     committed. In a larger group, entries after that one need the stores of the other nodes (--replica) or your decision
     (--include-uncommitted, --only-committed). Exit code 0: done; 5: refused.
     """
-    from rmqstore.checks.verify import examine
+    from rmqstore.checks.examine import examine
     from rmqstore.files.broker_config import BrokerConfig as Config
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.lock import refuse_in_use

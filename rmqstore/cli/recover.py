@@ -26,7 +26,7 @@ from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verify import Verified
+    from rmqstore.checks.verified import Verified
     from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store

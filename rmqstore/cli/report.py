@@ -96,7 +96,7 @@ def report(out: Output, store: Path, config: BrokerConfig, work: WorkOptions, fi
 
 def _incident(out: Output, opened: Store, work: WorkOptions, journal: Path, list_path: Path | None) -> int:
     """Write the page of one repair, and its list of messages."""
-    from rmqstore.checks.verify import examine_named
+    from rmqstore.checks.examine import examine_named
     from rmqstore.cli.html.incident_page import page
     from rmqstore.cli.printing.table_output import write_rows
     from rmqstore.cli.shared.reading import refuse_part

@@ -123,7 +123,7 @@ def verify(
     if checks.others:
         stores = [(store, config), *((path, _config_of(out, path, config)) for path in checks.others)]
         return _several(out, stores, checks, files, filters, work)
-    from rmqstore.checks.verify import examine_named
+    from rmqstore.checks.examine import examine_named
     from rmqstore.files.sources import FOR_VERIFY
 
     refuse_unknown_codes(checks.only)
@@ -188,7 +188,7 @@ def _several(
 
     Errors: UsageError for options that are about one store.
     """
-    from rmqstore.checks.verify import examine_named
+    from rmqstore.checks.examine import examine_named
     from rmqstore.files.sources import FOR_VERIFY
 
     given = {

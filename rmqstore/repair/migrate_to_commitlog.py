@@ -31,7 +31,7 @@ from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.problems.report import problem_counts
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Json
 from rmqstore.errors import NotAStore, PlanStale
 from rmqstore.files.disk import existing

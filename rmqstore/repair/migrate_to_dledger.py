@@ -22,7 +22,7 @@ from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems.report import problem_counts, store_words
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Json, Zeros
 from rmqstore.documents.journal import find_unfinished
 from rmqstore.documents.plan import Plan

@@ -24,12 +24,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.append.scratch import Scratch
 from rmqstore.checks.account import by_queue, lost_by, place_of
+from rmqstore.checks.examine import examine
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.stored_units import opened
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.since_last import Identity, KeptPart, kept_part, options_key
-from rmqstore.checks.verify import Verified, examine
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Content, Equivalent, Json, Parts, Zeros, objects
 from rmqstore.documents.outcome import Outcome, measured
 from rmqstore.documents.plan import Loss, Plan

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.writer import writer_of
 from rmqstore.checks.beside.checkpoint import stale_position
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Literal
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, UsageError

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified, problem_counts
+from rmqstore.checks.problems.report import problem_counts
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.plan import Plan
 from rmqstore.files.store import Store
 from rmqstore.formats.javatext import LONG_MAX

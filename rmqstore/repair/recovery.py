@@ -8,7 +8,7 @@ from functools import cached_property
 
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.steps import Rename, SetAside
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store

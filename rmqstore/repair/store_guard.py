@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.brokers.dledger import written_by_newer
+from rmqstore.checks.examine import examine_lasting
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import Verified, examine_lasting
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Json
 from rmqstore.documents.outcome import Outcome
 from rmqstore.documents.plan import Plan

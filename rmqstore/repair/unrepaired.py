@@ -14,7 +14,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import OperatorTask, Problem
 from rmqstore.checks.problems.report import Finding, Report, problem_counts, tags_in_doubt
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Json
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.formats.consumequeue import split_queue_label

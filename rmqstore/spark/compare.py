@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from rmqstore.checks.examine import examine
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import examine
 from rmqstore.errors import RmqStoreError, UsageError, reason
 from rmqstore.files.sources import LOG_ONLY
 from rmqstore.repair.replica.heal import find_offers

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rmqstore.checks.examine import examine_named
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import examine_named
 from rmqstore.errors import NotReadable, RmqStoreError
 from rmqstore.files.sources import FOR_VERIFY
 from rmqstore.files.store import Store

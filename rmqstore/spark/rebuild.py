@@ -22,8 +22,8 @@ import numpy as np
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqstore.append.disk import create_file, replace_file
+from rmqstore.checks.examine import examine
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import examine
 from rmqstore.documents.content import Content
 from rmqstore.documents.steps import Create, Discard, Overwrite
 from rmqstore.errors import OutputExists, Refused, RmqStoreError

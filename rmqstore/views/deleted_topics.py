@@ -7,7 +7,7 @@ from typing import Any
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import QueueState
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.files.store import Store
 from rmqstore.formats.configuration import topic_config
 from rmqstore.formats.consumequeue import parse_queue_label, split_queue_label

@@ -9,9 +9,9 @@ import time
 from dataclasses import dataclass, field
 
 from rmqstore.brokers.outlook import Outlook, disk_of, outlook, rules_of
+from rmqstore.checks.examine import examine_named
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import examine_named
 from rmqstore.documents.journal import Journal, State, list_journals
 from rmqstore.errors import BadBrokerConfig, reason
 from rmqstore.files.store import Store

@@ -45,7 +45,7 @@ from rmqstore.views.progress import PopProgress
 
 if TYPE_CHECKING:
     from rmqstore.checks.problems.account import Account
-    from rmqstore.checks.verify import Verified
+    from rmqstore.checks.verified import Verified
 
 INTACT, DAMAGED, GONE = "intact", "damaged", "gone"
 NO_UNIT, SAME_OFFSET, EXPIRED = "no-unit", "same-offset", "expired"

@@ -18,10 +18,11 @@ from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import simulate_start
 from rmqstore.checks.beside.config import ConsumerOffsets
+from rmqstore.checks.examine import examine_named
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import Verified, examine_named
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.journal import STATE, Journal, State, list_journals
 from rmqstore.documents.outcome import Before, before
 from rmqstore.documents.plan import Plan

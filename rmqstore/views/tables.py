@@ -479,8 +479,8 @@ def read_findings(ref: StoreRef, *, quick: bool = False, keep: int = KEPT_FINDIN
 
     Errors: NotReadable, NotAStore.
     """
+    from rmqstore.checks.examine import examine_named
     from rmqstore.checks.options import VerifyOptions
-    from rmqstore.checks.verify import examine_named
     from rmqstore.files.sources import FOR_VERIFY
 
     _, verified = examine_named(ref.open(FOR_VERIFY), VerifyOptions(jobs=1, quick=quick, keep=keep))

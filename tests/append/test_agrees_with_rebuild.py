@@ -11,7 +11,7 @@ import pytest
 
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.message_store import MessageStore
-from rmqstore.checks.verify import examine
+from rmqstore.checks.examine import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.repair.journal.journal import apply

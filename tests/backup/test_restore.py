@@ -14,7 +14,7 @@ from rmqstore.backup.backup import back_up
 from rmqstore.backup.repository import Repository
 from rmqstore.backup.restore import RestoreOptions, restore
 from rmqstore.backup.storage import LocalStorage
-from rmqstore.checks.verify import verify
+from rmqstore.checks.examine import verify
 from rmqstore.errors import CouldNotCheck, NoSpace
 from rmqstore.files.config import committed_offsets, config_object
 from rmqstore.files.files import LOCAL

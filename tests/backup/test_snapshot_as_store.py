@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.backup.derived import DerivedFiles
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.sources import open_named
 from rmqstore.files.store import open_store

@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests import damage

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.cli.printing.verify_text import verdict_sentence
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger

@@ -13,8 +13,9 @@ from types import FrameType
 
 import pytest
 
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Report
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests import damage
 from tests.checks.looks import records, unit

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from rmqstore.checks import misplaced_files as misplaced
+from rmqstore.checks.examine import examine, verify
 from rmqstore.checks.misplaced_files import Misplaced, find_misplaced
-from rmqstore.checks.verify import examine, verify
 from rmqstore.documents.steps import Discard, Rename
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig

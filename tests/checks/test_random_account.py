@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.documents.content import objects
 from rmqstore.errors import Refused
 from rmqstore.files.store import open_store

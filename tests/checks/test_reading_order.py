@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from rmqstore.checks import examine as running
 from rmqstore.checks import verify as examination
+from rmqstore.checks.examine import verify
 from rmqstore.checks.log.commitlog import read_log
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import Store, open_store
 from tests.clock import replace_clock
 from tests.damage import overwrite
@@ -31,7 +33,7 @@ def test_checkpoint_and_offsets_that_move_while_the_log_is_read_are_not_a_findin
 ) -> None:
     assert bad(open_store(store)) == {}
     monkeypatch.setattr(Store, "is_live", lambda self: live)
-    replace_clock(monkeypatch, examination, sleep=lambda seconds: None)
+    replace_clock(monkeypatch, running, sleep=lambda seconds: None)
     path = store / "config" / "consumerOffset.json"
     checkpoint, offsets = (store / "checkpoint").read_bytes(), path.read_bytes()
 
@@ -55,13 +57,13 @@ def test_log_of_a_live_store_is_listed_after_what_refers_to_it(store: Path, monk
     assert opened.commitlog is not None and last not in [file.path for file in opened.commitlog.files]
     last.write_bytes(content)
     monkeypatch.setattr(Store, "is_live", lambda self: True)
-    replace_clock(monkeypatch, examination, sleep=lambda seconds: None)
+    replace_clock(monkeypatch, running, sleep=lambda seconds: None)
     assert bad(opened) == {}
 
 
 def test_a_look_whose_files_have_all_expired_is_made_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Store, "is_live", lambda self: True)
-    replace_clock(monkeypatch, examination, sleep=lambda seconds: None)
+    replace_clock(monkeypatch, running, sleep=lambda seconds: None)
     looks: list[int] = []
 
     def expire(*arguments: Any, **named: Any) -> Any:
@@ -82,7 +84,7 @@ def test_files_that_a_broker_created_ahead_are_not_all_that_is_read_while_files_
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Store, "is_live", lambda self: True)
-    replace_clock(monkeypatch, examination, sleep=lambda seconds: None)
+    replace_clock(monkeypatch, running, sleep=lambda seconds: None)
     *_, last = sorted((store / "commitlog").iterdir())
     size = last.stat().st_size
     for ahead in (1, 2):

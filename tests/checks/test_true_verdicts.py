@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import examine, verify
 from rmqstore.checks.log.stored_units import UnitFiles
-from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import batch_topics, configured_types
 from rmqstore.files.files import LOCAL

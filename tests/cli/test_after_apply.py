@@ -84,7 +84,7 @@ def test_error_in_the_second_verification_says_that_the_plan_was_applied(
     def fail(*arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr("rmqstore.checks.verify.verify", fail)
+    monkeypatch.setattr("rmqstore.checks.examine.verify", fail)
     done = run("recover", str(store), "--apply", *(["--json"] if as_json else []))
     (name,) = journals(store)
     text = f"Applied. To undo: rmqstore undo {store / '.rmqstore' / name}"
@@ -99,7 +99,7 @@ def test_interrupt_in_the_second_verification_names_the_journal(store: Path, mon
     def interrupt(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rmqstore.checks.verify.verify", interrupt)
+    monkeypatch.setattr("rmqstore.checks.examine.verify", interrupt)
     done = run("recover", str(store), "--apply")
     (name,) = journals(store)
     assert done.exit_code == 130

@@ -13,7 +13,8 @@ import pytest
 
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.store import open_store
 from tests.cases.case import make, read_case
 from tests.command import run, run_json

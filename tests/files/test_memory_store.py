@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.files import LOCAL, Files
 from rmqstore.files.store import Store, open_store

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.errors import Refused
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, StoreKind, open_store

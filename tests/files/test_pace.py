@@ -14,7 +14,8 @@ import pytest
 from rmqstore.backup.backup import back_up
 from rmqstore.backup.repository import Repository
 from rmqstore.backup.storage import LocalStorage
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files import pace
 from rmqstore.files.rocksdb.database import open_database
 from rmqstore.files.store import open_store

@@ -9,7 +9,8 @@ import pytest
 
 from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.checks.beside.config import ConsumerOffsets
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import GROUPS, METADATA, OFFSETS, TOPICS, V2, Committed, directory_of
 from rmqstore.files.rocksdb.rows import stored_table

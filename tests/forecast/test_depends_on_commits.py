@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.verify import verify
+from rmqstore.checks.examine import verify
 from rmqstore.files.store import open_store
 from rmqstore.formats.message import build_blank
 from tests.damage import overwrite, zero

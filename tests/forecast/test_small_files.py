@@ -8,7 +8,8 @@ import pytest
 
 from rmqstore.brokers.forecast import StartForecast, StartOptions
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.forecast.small_files import ROCKSDB, SmallDamage, forecast_of, load_answers

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from tests import damage
 from tests.planning import opened
 from tests.real_broker.oracle_server import OracleServers

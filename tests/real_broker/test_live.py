@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.store import open_store
 from tests.command import run
 from tests.real_broker.whole_broker import WholeBroker

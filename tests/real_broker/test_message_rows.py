@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.append.rocksdb import NewDatabase
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import problem_counts
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import open_store
 from rmqstore.formats.properties import TIMER_TOPIC, UNIQ_KEY, parse_properties

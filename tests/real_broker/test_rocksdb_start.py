@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.verify import VerifyOptions, examine, verify
+from rmqstore.checks.examine import examine, verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.store import open_store
 from tests.checks.test_true_verdicts import DLEDGER, close_early
 from tests.command import run_json

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.simulate import simulate_start
+from rmqstore.checks.examine import verify
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.real_broker.whole_broker import BrokerDidNotStart, ClientMessage, WholeBroker, conf_text

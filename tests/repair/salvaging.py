@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from rmqstore.checks.verify import Verified, VerifyOptions
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.plan import Loss, Plan
 from rmqstore.documents.steps import Span, Step
 from rmqstore.files.mapped_file_queue import MappedFile

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.clean_up import HOUR, FileSystem, Why
-from rmqstore.checks.verify import verify
+from rmqstore.checks.examine import verify
 from rmqstore.documents.steps import Discard
 from rmqstore.errors import Refused, UsageError
 from rmqstore.files.broker_config import BrokerConfig

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.rocksdb.rows import pop_rows
 from rmqstore.files.store import Store, open_store

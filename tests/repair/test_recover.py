@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.errors import Refused, UsageError
 from rmqstore.formats.configuration import parse_config_object
 from rmqstore.formats.consumequeue import PRE_BLANK

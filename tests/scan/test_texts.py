@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from rmqstore.formats import properties

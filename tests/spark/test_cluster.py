@@ -12,7 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.store import open_store
 from tests.spark.cluster import job, package_zip, python_without_rmqstore, running, spark_environment
 from tests.spark.stores import damaged_copy, local_rows

@@ -13,7 +13,8 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("pyarrow")
 
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.store import open_store
 from tests.distribution.conftest import built
 from tests.spark.cluster import DEADLINE, job, running

@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 
-from rmqstore.checks.verify import VerifyOptions
-from rmqstore.checks.verify import verify as verify_here
+from rmqstore.checks.examine import verify as verify_here
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.cli.pipeline import _text
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.files.broker_config import BrokerConfig
@@ -142,7 +142,7 @@ def test_du_is_equal_to_the_local_one(spark: Any, tmp_path: Path) -> None:
 @pytest.mark.quick_rows(1)
 @pytest.mark.parametrize("name", ["5.4.0-dledger-mixed", "5.4.0-formats"])
 def test_rebuilt_queues_equal_those_of_the_local_rebuild(spark: Any, name: str, tmp_path: Path) -> None:
-    from rmqstore.checks.verify import examine
+    from rmqstore.checks.examine import examine
     from rmqstore.repair.journal.journal import apply
     from rmqstore.repair.rebuild_parts import plan_rebuild
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.store import open_store
 from rmqstore.scan.compaction import kept
 from tests.command import run, run_json

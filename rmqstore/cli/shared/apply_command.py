@@ -26,7 +26,7 @@ from rmqstore.texts import Placed, Text, joined
 if TYPE_CHECKING:
     from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.problems.report import Report
-    from rmqstore.checks.verify import Verified
+    from rmqstore.checks.verified import Verified
     from rmqstore.cli.shared.options import Applying
     from rmqstore.documents.outcome import Outcome
     from rmqstore.documents.plan import Plan
@@ -283,7 +283,7 @@ def apply_and_verify(
 
     Errors: as `apply`; AppliedUnchecked.
     """
-    from rmqstore.checks.verify import verify
+    from rmqstore.checks.examine import verify
     from rmqstore.files.store import open_store
     from rmqstore.repair.journal.journal import apply
 

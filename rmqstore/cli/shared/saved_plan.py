@@ -15,7 +15,7 @@ from rmqstore.errors import RmqStoreError
 from rmqstore.texts import Text, many
 
 if TYPE_CHECKING:
-    from rmqstore.checks.verify import Verified
+    from rmqstore.checks.verified import Verified
     from rmqstore.documents.outcome import Outcome
     from rmqstore.documents.plan import Plan
     from rmqstore.files.store import Store

@@ -16,7 +16,7 @@ from typing import Literal
 
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets, directory_of
 from rmqstore.files.rocksdb.database import CannotRead, is_readable, open_database
 from rmqstore.files.rocksdb.rows import build_offsets, family_of, offset_key, parse_row, stored_table

@@ -11,7 +11,7 @@ from pathlib import Path
 from rmqstore.checks.beside.directory import in_wrong_place
 from rmqstore.checks.misplaced_files import CODES, COPY
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.steps import Rename, SetAside, Span
 from rmqstore.errors import NotReadable, Refused, reason
 from rmqstore.files.files import Files

@@ -27,7 +27,7 @@ from rmqstore.checks.rows import (
     missing_index_rows,
     missing_timers,
 )
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import is_readable, missing_extra, open_database
 from rmqstore.files.rocksdb.rows import DIRECTORY, MessageRows, pop_rows

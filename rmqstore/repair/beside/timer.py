@@ -22,7 +22,7 @@ from rmqstore.checks.beside.timer import (
     read_wheel,
 )
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.files.mapped_file_queue import DirEntry, MappedFileQueue
 from rmqstore.files.store import Store
 from rmqstore.formats import timer

@@ -15,7 +15,7 @@ import numpy as np
 from rmqstore.checks.log.delay_levels import delay_levels
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE
 from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile, MappedFileQueue
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store, StoreKind

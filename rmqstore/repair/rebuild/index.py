@@ -24,7 +24,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import CHUNK, Content, ContentReader
 from rmqstore.files.files import Files
 from rmqstore.files.index import index_sizes

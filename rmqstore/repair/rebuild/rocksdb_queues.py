@@ -22,7 +22,7 @@ from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.append.scratch import ScratchFolder
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.progress import ConsumerProgress
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.database import (
     CannotRead,

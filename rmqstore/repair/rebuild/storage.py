@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Reencoded
 from rmqstore.errors import Refused
 from rmqstore.files.config import GROUPS, METADATA, TABLES, TOPICS, V2, directory_of, loaded_config

@@ -15,9 +15,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rmqstore.brokers.replicas import replica_role, seed_command
+from rmqstore.checks.examine import examine
 from rmqstore.checks.log.commitlog import LogResult
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import Verified, examine
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.content import Json
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused, RmqStoreError, StoreIsLive

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.append.scratch import ScratchFolder
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import RmqStoreError
 from rmqstore.files.broker_config import BrokerConfig

@@ -36,7 +36,7 @@ from itertools import islice
 
 from rmqstore.checks.beside.dledger import entries_after
 from rmqstore.checks.log.commitlog import LogResult
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.errors import Refused
 from rmqstore.files.controller import stored_epochs
 from rmqstore.files.store import Store

@@ -22,7 +22,7 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.problem import Severity
 from rmqstore.checks.problems.report import Finding
 from rmqstore.checks.problems.table import PROBLEMS
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.files.mapped_file_queue import message_at
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import UNIT, split_queue_label

@@ -23,7 +23,7 @@ from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.checks.log.witnesses import outside_records
 from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.queues.consumequeue import complement
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.files.config import queue_numbers
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.files.rocksdb.database import CannotRead

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.beside.config import ConfigFacts, check_config
+from rmqstore.checks.examine import verify
 from rmqstore.checks.problems.report import Findings
-from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.checks.sound import above_note, check_configuration, located, opened, queue_range

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from rmqstore.checks.beside.dledger import check_dledger, check_dledger_texts
+from rmqstore.checks.examine import verify
 from rmqstore.checks.log.log_contents import EntryTally, add_entries
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Findings
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.scan.records import scan_file

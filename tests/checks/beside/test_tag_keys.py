@@ -10,7 +10,7 @@ import pytest
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.checks.beside.index import indexes_tags
-from rmqstore.checks.verify import examine
+from rmqstore.checks.examine import examine
 from rmqstore.files.files import LOCAL
 from rmqstore.files.index import index_chain
 from rmqstore.files.store import open_store

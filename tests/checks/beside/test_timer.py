@@ -12,8 +12,8 @@ import pytest
 
 from rmqstore.checks.beside.compaction import check_compaction
 from rmqstore.checks.beside.timer import LogRange, TimerFacts, check_lost_timer, check_timer, judge, next_to_enqueue
+from rmqstore.checks.examine import verify
 from rmqstore.checks.problems.report import Findings
-from rmqstore.checks.verify import verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats import timer

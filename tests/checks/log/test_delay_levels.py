@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import verify
 from rmqstore.checks.log import delay_levels as delays
 from rmqstore.checks.log.delay_levels import delay_levels
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import Store, open_store
 from rmqstore.formats.consumequeue import UNIT

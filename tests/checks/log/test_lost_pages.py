@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.store import open_store
 from tests import damage
 from tests.stores import copy_store

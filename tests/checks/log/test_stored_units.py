@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import verify
 from rmqstore.checks.log.stored_units import UnitFiles
-from rmqstore.checks.verify import VerifyOptions, verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.files.store import open_store
 from tests.seeds import fresh

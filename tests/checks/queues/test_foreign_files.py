@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import rmqstore
-from rmqstore.checks.verify import Verified
+from rmqstore.checks.verified import Verified
 from rmqstore.documents.plan import Plan
 from tests.checks.looks import look, records
 from tests.stores import copy_store

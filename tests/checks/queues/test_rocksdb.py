@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import verify
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Finding, Report
-from rmqstore.checks.verify import VerifyOptions, verify
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.checks.sound import above_note

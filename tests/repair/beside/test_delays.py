@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import examine
 from rmqstore.checks.options import VerifyOptions
-from rmqstore.checks.verify import examine
 from rmqstore.files.config import delay_offsets, loaded_config
 from rmqstore.files.store import open_store
 from rmqstore.repair.beside.delays import Level, delivered_levels

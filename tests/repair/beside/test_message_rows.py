@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.writer import writer_of
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import problem_counts
-from rmqstore.checks.verify import VerifyOptions, examine
 from rmqstore.errors import Refused
 from rmqstore.files.rocksdb.rows import MessageRows
 from rmqstore.files.store import open_store

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import examine
+from rmqstore.checks.examine import examine
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from rmqstore.formats.rocksdbstore import POSITION, SCAN_OFFSET, TransRow, build_trans_row
@@ -167,7 +167,8 @@ def test_live_store_is_refused_by_both_directions(tmp_path: Path) -> None:
 
 
 def test_source_that_changes_while_it_is_read_creates_no_store(tmp_path: Path) -> None:
-    from rmqstore.checks.verify import VerifyOptions, examine
+    from rmqstore.checks.examine import examine
+    from rmqstore.checks.options import VerifyOptions
     from rmqstore.errors import PlanStale
     from rmqstore.files.store import open_store
     from rmqstore.repair.migrate_to_commitlog import MigrationChoice, migrate_to_commitlog, plan_migration_to_commitlog

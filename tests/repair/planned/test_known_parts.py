@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.examine import examine
 from rmqstore.checks.log import commitlog
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, scan_split
-from rmqstore.checks.verify import VerifyOptions, examine
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.documents.outcome import Outcome
 from rmqstore.documents.plan import Plan
 from rmqstore.files.index import index_sizes

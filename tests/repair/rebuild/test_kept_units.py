@@ -10,7 +10,9 @@ import pytest
 
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
-from rmqstore.checks.verify import Verified, VerifyOptions, examine
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.verified import Verified
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, StoreKind, open_store
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits, UnitBuffer

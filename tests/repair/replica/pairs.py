@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqstore.checks.verify import VerifyOptions
+from rmqstore.checks.options import VerifyOptions
 from rmqstore.documents.plan import Plan
 from rmqstore.files.store import open_store
 from rmqstore.repair.plan.recover_options import RecoverOptions

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from rmqstore.checks.problems import codes
-from rmqstore.checks.verify import problem_counts
+from rmqstore.checks.problems.report import problem_counts
 from rmqstore.documents.plan import Plan
 from rmqstore.formats import consumequeue
 from rmqstore.repair.journal import journal

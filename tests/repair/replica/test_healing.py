@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.checks.verify import problem_counts
+from rmqstore.checks.problems.report import problem_counts
 from rmqstore.documents.plan import Plan
 from rmqstore.errors import Refused
 from rmqstore.files.store import open_store
