@@ -28,7 +28,8 @@ from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_usage
 from rmqstore.cli.shared.options import WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
-from rmqstore.cli.shared.selections import note_no_message, note_unknown_topics, selection_of
+from rmqstore.cli.shared.selections import note_no_message, selection_of
+from rmqstore.cli.shared.topics import note_unknown_topics
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 

@@ -24,11 +24,11 @@ from rmqstore.cli.shared.selections import (
     note_log_offsets,
     note_no_match,
     note_no_message,
-    note_unknown_topics,
     refuse_filters,
     refuse_with_positions,
     selection_of,
 )
+from rmqstore.cli.shared.topics import note_unknown_topics
 from rmqstore.errors import UsageError, reason
 from rmqstore.texts import Placed, Text, joined
 

@@ -15,7 +15,8 @@ from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.messages import tell_damage, write_text
 from rmqstore.cli.shared.options import WorkOptions, command, gathered, text_filters
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
-from rmqstore.cli.shared.selections import note_no_message, note_unknown_topics, selection_of
+from rmqstore.cli.shared.selections import note_no_message, selection_of
+from rmqstore.cli.shared.topics import note_unknown_topics
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
 

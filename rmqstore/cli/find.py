@@ -25,7 +25,7 @@ from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.options import BODY, WorkOptions, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
-from rmqstore.cli.shared.selections import note_unknown_topics
+from rmqstore.cli.shared.topics import note_unknown_topics
 from rmqstore.errors import CouldNotCheck, UsageError
 from rmqstore.files.read_rights import Refusal
 from rmqstore.formats import properties

@@ -11,7 +11,7 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered
-from rmqstore.cli.shared.selections import parse_queues
+from rmqstore.cli.shared.topics import parse_queues
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
 

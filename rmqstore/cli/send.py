@@ -30,7 +30,8 @@ from rmqstore.cli.shared.options import (
     topic_map,
 )
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
-from rmqstore.cli.shared.selections import note_unknown_topics, selection_of
+from rmqstore.cli.shared.selections import selection_of
+from rmqstore.cli.shared.topics import note_unknown_topics
 from rmqstore.errors import BadRow, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.formats.text import as_written

@@ -22,7 +22,7 @@ from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.cli.shared.rights import PAGE_MODE
-from rmqstore.cli.shared.selections import note_unknown_topics, parse_queues
+from rmqstore.cli.shared.topics import note_unknown_topics, parse_queues
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.files.private import FILE_MODE
