@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from rmqstore.cli.printing.output import Output
-from rmqstore.cli.printing.quantities import many
+from rmqstore.cli.printing.quantities import PAGE_MODE, many
 from rmqstore.cli.shared.options import FILE, FOLDER, WorkOptions, broker_option, command, gathered
-from rmqstore.cli.shared.rights import PAGE_MODE
 from rmqstore.errors import CouldNotCheck, OutputExists, UsageError
 from rmqstore.texts import Text
 

@@ -15,13 +15,12 @@ import click
 
 from rmqstore.cli.printing.json_text import quote_wide
 from rmqstore.cli.printing.output import Output, Styled, json_bytes, refuse_inside
-from rmqstore.cli.printing.quantities import DURATION
+from rmqstore.cli.printing.quantities import DURATION, PAGE_MODE
 from rmqstore.cli.shared.codes import refuse_unknown_codes
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
-from rmqstore.cli.shared.rights import PAGE_MODE
 from rmqstore.cli.shared.topics import note_unknown_topics, parse_queues
 from rmqstore.errors import RmqStoreError, UsageError
 from rmqstore.files.disk import real_path

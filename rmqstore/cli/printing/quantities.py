@@ -62,6 +62,25 @@ def parse_offset(text: str) -> int:
     return int(text.replace(",", "").replace("_", ""))
 
 
+def parse_directory_mode(text: str) -> int:
+    """Parse the mode of directories, which the owner can use and not all users can change. Errors: ValueError."""
+    return _parse_mode(text, 0o700, 0o775)
+
+
+def parse_page_mode(text: str) -> int:
+    """Parse the mode of a page, which only the owner can change. Errors: ValueError."""
+    return _parse_mode(text, 0o600, 0o644)
+
+
+def _parse_mode(text: str, least: int, most: int) -> int:
+    if not re.fullmatch("0?[0-7]{3}", text):
+        raise ValueError(text)
+    mode = int(text, 8)
+    if mode & least != least or mode & ~most:
+        raise ValueError(text)
+    return mode
+
+
 class Quantity(click.ParamType[Any]):
     """Type of an option whose text `parse` turns into a number; `expected` completes the error."""
 
@@ -91,6 +110,8 @@ DURATION = Quantity("duration", parse_span, Text("a duration: give seconds, or 1
 """In seconds."""
 OFFSET = Quantity("offset", parse_offset, Text("an offset: give a number, such as 180887 or 180,887"))
 """Tables print offsets with separators, so an option accepts them."""
+MODE = Quantity("mode", parse_directory_mode, Text("a mode from 700 to 775, which the owner can use, such as 750"))
+PAGE_MODE = Quantity("mode", parse_page_mode, Text("a mode from 600 to 644, such as 640 or 644"))
 
 
 def bytes_text(count: float) -> str:
