@@ -16,6 +16,8 @@ from rmqstore.errors import CouldNotCheck, OutputExists, UsageError
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
+    from rmqstore.checks.options import VerifyOptions
+    from rmqstore.checks.verified import Verified
     from rmqstore.files.broker_config import BrokerConfig
     from rmqstore.files.store import Store
     from rmqstore.views.reports import StoreReport
@@ -132,6 +134,13 @@ def refuse_existing(path: Path) -> None:
     """Errors: OutputExists for a page that exists: it may be an older report that is still needed."""
     if Output(path=path).is_file:
         raise OutputExists(Text("{path} already exists", path=path))
+
+
+def write_verified(out: Output, store: Store, verified: Verified, options: VerifyOptions) -> None:
+    """Write the page of a store that was verified in this way."""
+    from rmqstore.views.reports import report_of
+
+    write_page(out, report_of(store, verified, options))
 
 
 def write_page(out: Output, found: StoreReport) -> None:

