@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-import shlex
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from rmqstore.checks.problems import codes as problem_codes
@@ -37,7 +36,6 @@ from rmqstore.cli.printing.quantities import (
     title,
     wrapped,
 )
-from rmqstore.errors import RmqStoreError
 from rmqstore.formats.consumequeue import topic_of
 from rmqstore.texts import Placed, Text, first_few, joined
 
@@ -47,7 +45,9 @@ _SEVERITY_WORDS = {Severity.ERROR: Text("ERROR"), Severity.WARNING: Text("WARNIN
 _FACT_WORDS = {"stored": "recorded CRC", "computed": "computed CRC"}
 """Facts whose name alone is not clear."""
 _INDENT = "  "
-_NEXT = "      "  # below the command of a line `Next: rmqstore …`
+TOLD_BY = {problem_codes.DIR_OPEN_JOURNAL: "rmqstore.cli.printing.open_journals"}
+"""What tells how to go on after a problem that few stores have, by its code."""
+_NEXT = "      "
 
 
 def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[Styled]:
@@ -68,12 +68,14 @@ def verify_text(report: Report, verbose: int = 0, width: int = 80) -> Iterator[S
             more = sum(report.findings.counts[group[0]] for group in groups if group not in shown)
             yield Styled()
             findings = many(more, "more finding")
-            yield from _wrapped(Text("{findings} may only follow from that (-v lists them)", findings=findings), width)
+            yield from wrapped_lines(
+                Text("{findings} may only follow from that (-v lists them)", findings=findings), width
+            )
     if report.unchecked:
         yield Styled()
         yield Styled(Text("Not checked"), style="bold yellow")
         for line in report.unchecked:
-            yield from _wrapped(line, width, _INDENT, _INDENT + "  ")
+            yield from wrapped_lines(line, width, _INDENT, _INDENT + "  ")
     yield Styled()
     yield from _next(report, width)
 
@@ -326,7 +328,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
         yield Styled(Placed("    {place}", place=_place(finding)))
         facts = facts_of(finding)
         if facts:
-            yield from _below(facts, width)
+            yield from below(facts, width)
     if count > len(shown):
         more = count - len(shown)
         hint = "" if verbose else Text(" (-v lists them; --findings-out FILE has all)")
@@ -335,7 +337,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
     if cure:
         yield Styled(Text("    cure: "), style="green").append(cure)
     elif problem.needs_operator is not None and problem.severity > Severity.NOTE:
-        yield from _wrapped(Text("to do: {do}", do=problem.needs_operator.do), width, "    ", "      ")
+        yield from wrapped_lines(Text("to do: {do}", do=problem.needs_operator.do), width, "    ", "      ")
 
 
 def _place(finding: Finding) -> str:
@@ -387,12 +389,14 @@ def _fact(name: str, value: Fact) -> str:
     return value if len(value) <= 200 else value[:200] + "…"
 
 
-def _wrapped(text: str, width: int, first: str = "", then: str = "") -> Iterator[Styled]:
+def wrapped_lines(text: str, width: int, first: str = "", then: str = "") -> Iterator[Styled]:
+    """Yield a text as lines of a width; `first` and `then` begin them."""
     yield from (Styled(line) for line in wrapped(text, width, first, then))
 
 
-def _below(text: str, width: int) -> Iterator[Styled]:
-    return _wrapped(text, width, _NEXT, _NEXT)
+def below(text: str, width: int) -> Iterator[Styled]:
+    """Yield a text below the command of a line `Next: rmqstore …`."""
+    return wrapped_lines(text, width, _NEXT, _NEXT)
 
 
 def _start_drops(report: Report) -> bool:
@@ -401,46 +405,9 @@ def _start_drops(report: Report) -> bool:
     return report.clean and bool(broker.get("messages_lost") or broker.get("units_cut"))
 
 
-def _command(words: str) -> Styled:
+def command_line(words: str) -> Styled:
+    """Return the line `Next: rmqstore …` of a command."""
     return Styled(Text("Next: "), style="bold").append(words)
-
-
-def _open_journals(report: Report, width: int) -> Iterator[Styled]:
-    """Yield how to end an interrupted repair, which comes before everything else."""
-    for finding in report.findings.listed:
-        if finding.code != problem_codes.DIR_OPEN_JOURNAL:
-            continue
-        if finding.facts.get("state") == "missing":
-            path = finding.facts["journal"]
-            place = Text("Next: mount the disk of {path}, the journal of an earlier repair.", path=path)
-            yield from _wrapped(Text("{place} If it is gone for good:", place=place), width)
-            yield Styled(f"      rmqstore journals {store_words(report.repairable)} --prune --missing --apply")
-            yield from _below(Text("That repair can then no longer be undone."), width)
-            continue
-        journal = shlex.quote(str(finding.facts["journal"]))
-        refusal = _refusal(Path(str(finding.facts["journal"])))
-        if refusal is not None:
-            yield from _wrapped(
-                Text("Next: an interrupted repair is not to be trusted: {why}", why=refusal.message), width
-            )
-            yield from _below(refusal.advice, width)
-            continue
-        if report.live:
-            yield from _wrapped(Text("Next: stop the broker and keep its service stopped. Then:"), width)
-        yield _command(f"rmqstore resume {journal}")
-        yield from _below(Text("finishes an interrupted repair, or"), width)
-        yield Styled(f"      rmqstore undo {journal}")
-        yield from _below(Text("undoes it. Do not change the store before that. Then verify it again."), width)
-
-
-def _refusal(journal: Path) -> RmqStoreError | None:
-    """Return why undo and resume would refuse a journal at once; None if they would not."""
-    from rmqstore.documents.journal import open_journal
-
-    try:
-        return open_journal(journal).refusal()
-    except RmqStoreError as error:
-        return error
 
 
 def _curable(report: Report) -> list[str]:
@@ -482,18 +449,18 @@ def _commands(report: Report, codes: list[str]) -> list[str]:
 
 def _next(report: Report, width: int) -> Iterator[Styled]:
     if problem_codes.DIR_OPEN_JOURNAL in report.findings.counts:
-        yield from _open_journals(report, width)
+        yield from importlib.import_module(TOLD_BY[problem_codes.DIR_OPEN_JOURNAL]).lines(report, width)
         return
     store = store_words(report.repairable, report.config)
     if sizes := report.wrong_sizes:
         words = Text("Next: set {sizes} in {config}. Then:", sizes=joined(sizes), config=report.config)
-        yield from _wrapped(words, width)
+        yield from wrapped_lines(words, width)
         yield Styled(f"{_NEXT}rmqstore verify {store_words(report.store, report.config)}")
         return
     if lines := report.lines_to_write:
         words = Text("Next: write {lines} into {config}. Then:")
         words = words.format(lines=joined(lines, " and "), config=report.config or "broker.conf")
-        yield from _wrapped(words, width)
+        yield from wrapped_lines(words, width)
         yield Styled(f"{_NEXT}rmqstore verify {store_words(report.store, report.config)}")
         return
     codes = _curable(report)
@@ -501,25 +468,25 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         own = [f.facts["run"] for f in report.findings.listed if "run" in f.facts]
         if own and len(own) == sum(problem_counts(report).values()):
             for command in own:
-                yield _command(str(command))
+                yield command_line(str(command))
         elif report.has_problems:
-            yield _command(f"rmqstore recover {store}")
+            yield command_line(f"rmqstore recover {store}")
             why = Text(
                 "explains why these problems cannot be repaired from this store, and what to do. It writes nothing."
             )
-            yield from _below(why, width)
+            yield from below(why, width)
         elif report.clean:
             yield Styled(Text("Next: nothing to do."), style="green")
         elif report.resume_at is not None:
-            yield _command(f"rmqstore verify {store_words(report.store, report.config)} --resume")
-            yield from _below(Text("continues the check."), width)
+            yield command_line(f"rmqstore verify {store_words(report.store, report.config)} --resume")
+            yield from below(Text("continues the check."), width)
         else:
-            yield from _wrapped(Text("Next: see what was not checked. It may contain problems."), width)
+            yield from wrapped_lines(Text("Next: see what was not checked. It may contain problems."), width)
         return
     if report.live:
-        yield from _wrapped(Text("Next: stop the broker and keep its service stopped. Then:"), width)
-    yield from map(_command, _commands(report, codes))
-    yield from _below(
+        yield from wrapped_lines(Text("Next: stop the broker and keep its service stopped. Then:"), width)
+    yield from map(command_line, _commands(report, codes))
+    yield from below(
         Text(
             "shows what it would repair and what would be lost. It writes nothing without --apply, and "
             "`rmqstore undo` undoes it."
@@ -528,9 +495,9 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
     )
     if report.is_snapshot:
         made = Text("STORE is what `rmqstore restore {address} DIR` makes: a snapshot does not change.")
-        yield from _below(made.format(address=store_words(report.store)), width)
+        yield from below(made.format(address=store_words(report.store)), width)
     if report.is_lone_part:
-        yield from _below(Text("STORE is the whole store that this belongs to: a part alone is not repaired."), width)
+        yield from below(Text("STORE is the whole store that this belongs to: a part alone is not repaired."), width)
     if any(PROBLEMS[code].damages_log for code in codes):
         replica = Text("With --replica DIR (another node's store, or a backup), it restores the original bytes.")
-        yield from _below(replica, width)
+        yield from below(replica, width)
