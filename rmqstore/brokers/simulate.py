@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +22,9 @@ from rmqstore.formats.consumequeue import QueueName
 from rmqstore.scan.tiling import Tiling
 from rmqstore.scan.units import KnownUnits
 from rmqstore.texts import Text
+
+STARTED_BY = {"dledger": "rmqstore.brokers.dledger"}
+"""What simulates the start of a broker that does not use a plain commitlog."""
 
 
 def simulate_start(
@@ -122,9 +126,7 @@ class Starts:
         if in_dledger_mode(store, config):
             if not rules.has_dledger_mode:
                 raise UsageError(Text("RocketMQ {version} has no DLedger mode", version=rules.version))
-            from rmqstore.brokers.dledger import DLedgerStart
-
-            kind = DLedgerStart
+            kind = importlib.import_module(STARTED_BY["dledger"]).DLedgerStart
         start = kind(store, tiling, rules, config, self._options)
         start.queues.recovered = recovered
         if not start.queues.settings.half_rows_fail:  # then each message counts
