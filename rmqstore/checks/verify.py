@@ -46,7 +46,7 @@ from rmqstore.checks.log.queue_findings import check_false_blanks, check_missing
 from rmqstore.checks.log.witnesses import Witnesses, begin_of, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions
-from rmqstore.checks.parts import check_parts
+from rmqstore.checks.parts import check_message_rows, check_parts
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.problems.report import problem_counts as problem_counts
@@ -66,6 +66,7 @@ from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
+    from rmqstore.checks.rows import MessageRowFacts
     from rmqstore.files.config import StoredTable
 
 
@@ -479,13 +480,7 @@ class Examination:
             first = min(r.min_offset for r in results)
             span = LogRange(first, results[-1].reaches, latest, results[-1].last_time)
         self.verified.timer = check_timer(store, span, self.findings, queue_range=self.queue_range, live=live)
-        if store.may_have_message_rows or f"{ROCKSDB_HALF_TOPIC}/0" in self.states:
-            from rmqstore.checks.rows import check_message_rows
-
-            self.verified.rows = check_message_rows(
-                store, self.verified.logs, self.report, queue_range=self.queue_range
-            )
-        rows = self.verified.rows
+        rows = self.verified.rows = self._message_rows()
         if span is not None and store.part is None and not live and not (rows and rows.positions.get(TIMER_FAMILY)):
             check_lost_timer(store, span, self.verified.timer, self.queue_range, self.findings)
         if not live and any(label.startswith((REVIVE_TOPIC_PREFIX, TIMER_TOPIC)) for label in self.states):
@@ -503,6 +498,12 @@ class Examination:
             from rmqstore.checks.filler_notes import find_fillers
 
             self.report.fillers = find_fillers(self.on_disk, self.verified.logs)
+
+    def _message_rows(self) -> MessageRowFacts | None:
+        """Check the rows of rocksdbstore/, of a store that may have some, or half messages that need some."""
+        if not (self.store.may_have_message_rows or f"{ROCKSDB_HALF_TOPIC}/0" in self.states):
+            return None
+        return check_message_rows(self.store, self.verified.logs, self.report, queue_range=self.queue_range)
 
     @property
     def tells_next_start(self) -> bool:
