@@ -23,7 +23,7 @@ MOST = {
     "cli.journals": 14_000,
     "cli.backup": 24_000,
     "brokers.simulate": 15_000,
-    "cli.get": 30_000,
+    "cli.get": 20_000,
     "checks.verify": 26_000,
     "cli.verify": 36_000,
     "repair.recover": 49_000,

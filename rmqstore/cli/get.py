@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from rmqstore.messages.rows import BodyStyle
     from rmqstore.scan.columns import Repaired
     from rmqstore.views.lookup import Found, Place
-    from rmqstore.views.lost import MissingMessage
+    from rmqstore.views.lost import LostFinder, MissingMessage
 
+KNOWN_BY = {"kept": "rmqstore.views.compacted", "lost": "rmqstore.views.lost"}
+"""What knows messages that the log does not have: those that compaction keeps, and those that are lost."""
 _STYLES = ("auto", "text", "json", "hex", "base64", "none")
 _FLAGS = {
     0x1: Text("compressed"),
@@ -134,11 +137,12 @@ def _kept(out: Output, store: Store, where: str, place: Place | None) -> list[Fo
     """Return what compaction keeps of a message that the log has lost: with its place, or the last ones with a key."""
     if store.part is not None or "compaction" not in store.top:
         return []
-    from rmqstore.views.compacted import kept_at, last_kept
     from rmqstore.views.dump.selection import Selection
 
-    found = [kept_at(store, place)] if place is not None else last_kept(store, Selection(texts=frozenset({where})))
-    kept = [one for one in found if one is not None]
+    compacted = importlib.import_module(KNOWN_BY["kept"])
+    selection = Selection(texts=frozenset({where}))
+    found = [compacted.kept_at(store, place)] if place is not None else compacted.last_kept(store, selection)
+    kept: list[Found] = [one for one in found if one is not None]
     if kept:
         out.note(Text("note: the log has no such message (any more), but compaction keeps it: consumers get it"))
     return sorted(kept, key=lambda one: -one.message.store_timestamp)
@@ -154,11 +158,10 @@ def _is_file(path: Path) -> bool:
 def _lost(store: Store, where: str, hits: list[Found]) -> MissingMessage | None:
     """Return the lost message that WHERE names, if it names no other message."""
     from rmqstore.views.lookup import parse_offset, parsed_place
-    from rmqstore.views.lost import LostFinder
 
     if hits and hits[0].offset is None:
         return None  # a file of lost+found
-    finder = LostFinder(store)
+    finder: LostFinder = importlib.import_module(KNOWN_BY["lost"]).LostFinder(store)
     fillers = [hit for hit in hits if finder.is_filler(hit)]
     if fillers and len(fillers) == len(hits):
         return finder.of_filler(fillers[0])
