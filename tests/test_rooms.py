@@ -7,6 +7,7 @@ rooms, and lists the registries.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -81,3 +82,17 @@ def test_a_reader_of_a_module_need_not_assume_more(name: str) -> None:
 def test_late_imports_count_and_those_for_type_checkers_do_not() -> None:
     text = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from a.b import c\ndef f():\n    from d import e\n"
     assert list(imports(ast.parse(text))) == ["typing", "typing.TYPE_CHECKING", "d", "d.e"]
+
+
+def test_modules_that_registries_name_exist() -> None:
+    """A registry is a table of names: nothing else tells that a module of it was renamed."""
+    packages = {path.name for path in ROOT.iterdir() if path.is_dir()}
+    named = re.compile(rf"(rmqstore\.(?:{'|'.join(sorted(packages))})(?:\.\w+)+)(?::(\w+))?")
+    found = [
+        (name, match[1])
+        for name, path in modules().items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and (match := named.fullmatch(node.value))
+    ]
+    assert len(found) > 20
+    assert [one for one in found if one[1] not in modules()] == []
