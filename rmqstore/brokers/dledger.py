@@ -652,11 +652,3 @@ class DLedgerStart(PlainStart):
         if self.state.committed_pos > 0:
             return self.state.committed_pos
         return max(0, self.data.files[0].start if self.data.files else 0)
-
-
-def written_by_newer(store: Store, tiling: Tiling | None = None) -> bool:
-    """Return whether a store has snapshots, or entries of types (found in its tiling), that only DLedger 0.4 writes."""
-    group = store.dledger
-    if group is None:
-        return False
-    return group.newer or (tiling is not None and tiling.start == group.data.start and tiling.has(Kind.INTERNAL))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from rmqstore.files.broker_config import BrokerConfig, shown_value
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats.javatext import java_split, parse_int
+from rmqstore.scan.tiling import Kind, Tiling
 from rmqstore.texts import Text
 
 _SELF_ID, _PEERS = "dLegerSelfId", "dLegerPeers"
@@ -104,3 +105,11 @@ def _mended(peers: str) -> Iterator[str]:
             address = f"{_HOST}:{port}"
         host, _, port = address.partition(":")
         yield f"{node}-{host or _HOST}:{port if parse_int(port) is not None else _PORT}"
+
+
+def written_by_newer(store: Store, tiling: Tiling | None = None) -> bool:
+    """Return whether a store has snapshots, or entries of types (found in its tiling), that only DLedger 0.4 writes."""
+    group = store.dledger
+    if group is None:
+        return False
+    return group.newer or (tiling is not None and tiling.start == group.data.start and tiling.has(Kind.INTERNAL))

@@ -24,7 +24,7 @@ from rmqstore.append.readdress import (
     relay_timer_log,
 )
 from rmqstore.append.rights import GivenRights, give_rights, rights_of
-from rmqstore.brokers.dledger import written_by_newer
+from rmqstore.brokers.dledger_nodes import written_by_newer
 from rmqstore.checks.beside.dledger import committed_index
 from rmqstore.checks.beside.index import indexes_tags
 from rmqstore.checks.log.commitlog import LogResult

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from rmqstore.brokers.dledger import written_by_newer
+from rmqstore.brokers.dledger_nodes import written_by_newer
 from rmqstore.checks.examine import examine_lasting
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.verified import Verified
