@@ -174,7 +174,8 @@ def plan_change(
     """Verify a store and plan a change. Arguments and errors: as `examine_and_plan`."""
     from rmqstore.cli.shared.saved_plan import measured
     from rmqstore.documents.outcome import with_before
-    from rmqstore.repair.store_guard import NOTE, examine_and_plan, wrote_positions
+    from rmqstore.repair.examined import NOTE, examine_and_plan
+    from rmqstore.repair.store_guard import wrote_positions
 
     with out.progress("verify", store.log_bytes) as progress:
         watched = replace(options, progress=progress.add)
