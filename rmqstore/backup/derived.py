@@ -23,7 +23,8 @@ from rmqstore.files.files import DirEntry, Files, OpenFile
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.store_queues import SEPARATE, SHARED
 from rmqstore.formats.checkpoint import FILE_SIZE
-from rmqstore.repair.planned import SPLIT, FirstParts, Overlay, PartsAfter
+from rmqstore.repair.overlay import Overlay
+from rmqstore.repair.planned import SPLIT, FirstParts, PartsAfter
 from rmqstore.repair.rebuild.unit_buffer import KeptUnits
 from rmqstore.repair.rebuild_parts import CHECKPOINT, CQ, DLEDGER_INDEX, INDEX, ROWS_BESIDE, plan_rebuild
 from rmqstore.scan.workers import Mapper

@@ -24,8 +24,8 @@ from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, file_n
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName, is_directory_name
 from rmqstore.formats.services import is_sound_topic
+from rmqstore.repair.overlay import Overlay
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.repair.planned import Overlay
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import BatchRow, Dispatch, DispatchedRows, QueueNames, QueueTable
 from rmqstore.scan.properties import read_texts

@@ -23,8 +23,8 @@ from rmqstore.documents.steps import (
     Step,
 )
 from rmqstore.files.files import LOCAL
+from rmqstore.repair.overlay import Overlay
 from rmqstore.repair.plan.plan_builder import fingerprint_entry
-from rmqstore.repair.planned import Overlay
 from rmqstore.repair.replica.healed_store import FileContent
 from tests.repair.trees import OLD, discard, lazily, overwrite, pattern, truncate
 

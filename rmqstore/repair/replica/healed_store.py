@@ -19,8 +19,8 @@ from rmqstore.errors import PlanStale
 from rmqstore.files.files import Files, OpenFile
 from rmqstore.files.mapped_file_queue import offset_to_file_name
 from rmqstore.files.store import Store, open_store
+from rmqstore.repair.overlay import Overlay
 from rmqstore.repair.plan.plan_builder import PlanBuilder, fingerprint_entry, fingerprint_range, readable
-from rmqstore.repair.planned import Overlay
 from rmqstore.repair.repaired_log import Span, within, without
 from rmqstore.repair.replica.replica import log_of
 from rmqstore.repair.replica.sources import Taken

@@ -15,7 +15,7 @@ from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import Create, MakeDirectory
 from rmqstore.files.files import LOCAL, DirEntry, Files, OpenFile
 from rmqstore.repair.journal import journal
-from rmqstore.repair.planned import Overlay
+from rmqstore.repair.overlay import Overlay
 from tests.repair.random_plans import build, draw_plan, trees
 from tests.repair.trees import CountingDisk, discard, full_plan, lazily, pattern
 from tests.repair.trees import build as build_store
