@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqstore.append.index import java_hashes, key_hashes
+from rmqstore.append.index_builder import java_hashes, key_hashes
 from rmqstore.formats import index
 from rmqstore.formats.javatext import java_string_hash, java_text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rmqstore.append.index import IndexFileBuilder
+from rmqstore.append.index_builder import IndexFileBuilder
 from rmqstore.formats import index
 
 

@@ -11,7 +11,8 @@ import pytest
 from rmqstore.append.consumequeue import BatchConsumeQueue, ConsumeQueue, Put
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.flush import CheckpointFile
-from rmqstore.append.index import IndexFileBuilder, IndexService, key_hashes
+from rmqstore.append.index import IndexService
+from rmqstore.append.index_builder import IndexFileBuilder, key_hashes
 from rmqstore.append.message_store import MessageStore
 from rmqstore.errors import Refused
 from rmqstore.formats import index

@@ -11,18 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rmqstore.checks.problems.report import QueueState, Report
-from rmqstore.files.rocksdb.written_rows import beside_words
+from rmqstore.files.rocksdb.written_rows import BEFORE_READING, beside_words
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import PREFERRED, chooses_rocksdb
 from rmqstore.formats.consumequeue import topic_of
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.text import many
 from rmqstore.texts import Text
-
-BEFORE_READING = Text(
-    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), "
-    "run `rmqstore rebuild STORE cq` with the extra rocksdb, which makes it from the log"
-)
 
 
 def check_double_written(store: Store, states: Mapping[str, QueueState], report: Report) -> bool:

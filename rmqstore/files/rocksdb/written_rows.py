@@ -23,6 +23,11 @@ from rmqstore.files.store_queues import DOUBLE_WRITE, SELECTIVE, has_database
 from rmqstore.formats.properties import is_lite, is_lmq
 from rmqstore.texts import Text
 
+BEFORE_READING = Text(
+    "before a broker reads it (storeType=defaultRocksDB, combineCQPreferCQType=defaultRocksDB), "
+    "run `rmqstore rebuild STORE cq` with the extra rocksdb, which makes it from the log"
+)
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenRows:

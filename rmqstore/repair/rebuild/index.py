@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rmqstore.append.index import IndexFileBuilder
+from rmqstore.append.index_builder import IndexFileBuilder
 from rmqstore.append.scratch import Scratch, ScratchContent
 from rmqstore.checks.beside.index import check_index, indexes_tags
 from rmqstore.checks.index.catalog import IndexFile

@@ -19,13 +19,13 @@ from pathlib import Path
 
 from rmqstore.append.rocksdb import NewDatabase
 from rmqstore.append.scratch import ScratchFolder
-from rmqstore.checks.queues.double_write import BEFORE_READING
 from rmqstore.documents.content import CHUNK, Equivalent, Literal, Reencoded
 from rmqstore.documents.steps import Extend
 from rmqstore.errors import NoSpace, NotReadable, Refused
 from rmqstore.files.files import LOCAL
 from rmqstore.files.rocksdb.database import CHUNK as DATABASE_CHUNK
 from rmqstore.files.rocksdb.database import CannotRead
+from rmqstore.files.rocksdb.written_rows import BEFORE_READING
 from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import QueueHome, configured_home
 from rmqstore.repair.plan.plan_builder import PlanBuilder
