@@ -27,7 +27,7 @@ MOST = {
     "cli.get": 20_000,
     "checks.verify": 26_000,
     "cli.verify": 36_000,
-    "repair.recover": 49_000,
+    "repair.recover": 40_000,
     "cli.recover": 62_000,
 }
 """Lines that a reader of a module must assume at most."""

@@ -1,10 +1,12 @@
-"""Queues, index and abort of a store, which follow from its log: which of them are compared with the log.
+"""Queues, index, rows and abort of a store, which follow from its log: which of them are compared with the log.
 
 A queue or an index file is compared only if a finding, or a change of the log, gives a reason; what differs becomes
 steps. The ends of the queues that the plan changes are in the draft, for the stages after these.
 """
 
 from __future__ import annotations
+
+import importlib
 
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.simulate import simulate_start
@@ -30,6 +32,8 @@ from rmqstore.texts import Text
 
 _QUEUES = (Area.QUEUE, Area.BATCH_QUEUE)  # rows of batch topics are in the same database
 _TREES = ("consumequeue", "batchconsumequeue")
+PLANNED_BY = {"queues": "rmqstore.repair.rebuild.rocksdb_queues", "rows": "rmqstore.repair.beside.rows"}
+"""What plans the parts of a store that are in RocksDB: consume queues, and rows about messages."""
 
 
 def plan_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
@@ -39,9 +43,7 @@ def plan_queues(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     if case.store.kind is StoreKind.ROCKSDB:
         if _rows_are_due(case, log):
             refuse_rows(case.store)
-            from rmqstore.repair.rebuild.rocksdb_queues import plan_rows
-
-            plan_rows(draft, case.verified, log.logs, _choices(case))
+            importlib.import_module(PLANNED_BY["queues"]).plan_rows(draft, case.verified, log.logs, _choices(case))
         return
     due = _queues_due(case, log)
     if due is None or due:
@@ -64,6 +66,15 @@ def plan_index(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
         IndexRebuild(draft, case.verified, views, complete=complete, as_they_are=as_they_are).plan()
 
 
+def plan_message_rows(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
+    """The rows of rocksdbstore/, and in kvStore/ those of messages received through POP."""
+    if case.verified.rows is None and not case.store.has_pop_rows:
+        return
+    planner = importlib.import_module(PLANNED_BY["rows"])
+    planner.plan_message_rows(case, draft, log)
+    planner.plan_pop_rows(case, draft, log)
+
+
 def plan_abort(case: Recovery, draft: PlanBuilder, log: LogAfter) -> None:
     """No abort file in a store with complete queues: abnormal recovery would only delete its index."""
     if _removes_abort(case, draft, log):
@@ -78,11 +89,10 @@ def plan_rows_beside_files(case: Recovery, draft: PlanBuilder, log: LogAfter) ->
         return
     changed = log.touched or any(step.path.startswith("consumequeue/") for step in draft.steps)
     damaged = case.verified.damaged_rows and case.options.wants_area(Area.QUEUE, Area.DIRECTORY)
-    fits = False
+    fits: bool = False
     if case.results and (changed or damaged or _has_problems_in_rows(case)):
-        from rmqstore.repair.rebuild.rocksdb_queues import plan_beside
-
-        fits = plan_beside(draft, case.verified, log.logs, _choices(case))
+        planner = importlib.import_module(PLANNED_BY["queues"])
+        fits = planner.plan_beside(draft, case.verified, log.logs, _choices(case))
     if draft.steps and not fits:
         tell_left(draft, touches_log=log.written)
 

@@ -20,9 +20,8 @@ from rmqstore.repair.beside.delays import plan_delays
 from rmqstore.repair.beside.directory import plan_directories, plan_misplaced, store_in_place
 from rmqstore.repair.beside.dledger import plan_dledger
 from rmqstore.repair.beside.epochs import plan_epochs
-from rmqstore.repair.beside.rows import plan_message_rows, plan_pop_rows
 from rmqstore.repair.beside.timer import plan_timer
-from rmqstore.repair.derived_parts import plan_abort, plan_index, plan_queues, plan_rows_beside_files
+from rmqstore.repair.derived_parts import plan_abort, plan_index, plan_message_rows, plan_queues, plan_rows_beside_files
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.repair.plan.recover_options import (
     TRUNCATE,
@@ -114,7 +113,6 @@ DERIVED = (
     plan_offsets,
     plan_delays,
     plan_message_rows,
-    plan_pop_rows,
     plan_abort,
     plan_dledger,
     plan_rows_beside_files,
