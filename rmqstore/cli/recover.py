@@ -204,10 +204,9 @@ def _recover(
 
 def _open_replicas(paths: tuple[Path, ...], config: BrokerConfig, work: WorkOptions) -> list[Replica]:
     """Open the replicas, before the store is read. Errors: as `open_replica`."""
-    from rmqstore.backup.snapshot_store import with_earlier_bytes
     from rmqstore.cli.shared.reading import open_named
     from rmqstore.files.broker_config import BrokerConfig
-    from rmqstore.files.sources import LOG_ONLY
+    from rmqstore.files.sources import LOG_ONLY, with_earlier_bytes
     from rmqstore.repair.replica.replica import Replica, open_replica
 
     found: list[Replica] = []

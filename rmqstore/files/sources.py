@@ -1,14 +1,15 @@
 """What a user names as STORE: a directory of this machine, or something that another package shows as one.
 
-`SHOWN_BY` is the registry of those packages. Each has the functions `files_of` and `names_of`, and is imported only for
-a path that it shows: a command that reads a directory does not depend on repositories of snapshots.
+`SHOWN_BY` is the registry of those packages. Each has the functions `files_of`, `names_of` and `with_earlier_bytes`,
+and is imported only for a path that it shows: a command that reads a directory does not depend on repositories of
+snapshots.
 """
 
 from __future__ import annotations
 
 import glob
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rmqstore.errors import NotReadable
@@ -54,6 +55,12 @@ def names_of(pattern: str) -> list[str]:
     if not found:
         raise NotReadable(Text("{pattern}: no match", pattern=pattern), Text("list what is there, and correct it"))
     return sorted(found)
+
+
+def with_earlier_bytes(store: Store) -> Iterator[tuple[str, Store]]:
+    """Yield a store, and then the log with other bytes that what shows it has of the log; each with a name."""
+    shown_by = (importlib.import_module(module).with_earlier_bytes for shows, module in SHOWN_BY if shows(store.path))
+    yield from next(shown_by, lambda own: [(str(own.path), own)])(store)
 
 
 def files_of(
