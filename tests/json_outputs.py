@@ -14,6 +14,7 @@ from rmqstore.json_reference import schema_of
 from tests import damage
 from tests.cli.cluster import Cluster
 from tests.command import run
+from tests.receiving.fake_master import FakeMaster, log_of
 
 Document = tuple[str, Any]
 
@@ -130,6 +131,10 @@ def making(store: Path, folder: Path) -> Iterator[Document]:
     repository = folder / "repository"
     yield from documents("backup", "backup", store, repository, "--name", "a", "--json")
     yield from documents("snapshots", "snapshots", repository, "--check", "--json")
+    for log in (log_of(50), bytearray()):
+        with FakeMaster(log) as master:
+            words = (master.address, folder / "received", "--name", f"of-{len(log)}", "--until-caught-up")
+            yield from documents("receive", "receive", *words, "--json")
     for more in (("--dry-run",), ()):
         yield from documents("restore", "restore", f"{repository}::a", folder / "restored", *more, "--json")
 

@@ -22,6 +22,7 @@ SOURCES = sorted(ROOT.rglob("*.py"))
 WRITERS = (
     "backup/storage.py",
     "repair/journal/disk.py",
+    "receiving/spool.py",
     "append/",
     "cli/printing/output.py",
     "files/private.py",
@@ -54,6 +55,7 @@ READERS = {
     "checks/beside/host.py": "limits of this machine, and only where `Files.on_this_machine`",
     "checks/beside/permissions.py": "owners and modes, and only where `Files.on_this_machine`",
     "checks/since_last.py": "the file that --since-last names",
+    "receiving/": "the spool of `receive`, which is on this machine",
     "repair/importing.py": "the copy of a store in the folder of a journal",
     "repair/journal/": "compares and changes the files of this machine",
     "repair/plan/plan_builder.py": "what a plan expects, as the journal finds it: never through a link",

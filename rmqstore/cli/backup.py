@@ -127,15 +127,20 @@ def backup(
     measured = Metrics(out, how.metrics, "backup", store)
     name = how.name or address.name or default_name(opened)
     folder = Repository.open_or_create(storage_of(address.repository)).of(name)
-    if folder.storage.open_to_others:
-        make = f"chmod -R go= {shlex.quote(folder.storage.address)}"
-        words = Text("note: other users can read {repository}; to make it private: {command}")
-        out.note(words.format(repository=folder.storage.address, command=make))
+    note_open_to_others(out, folder)
     options = BackupOptions(keep, how.full)
     with pace.at_most(how.max_rate):
         if every is None:
             return _once(out, opened, folder, options, measured)
         return _for_ever(out, opened, folder, options, measured, every)
+
+
+def note_open_to_others(out: Output, folder: StoreFolder) -> None:
+    """Note that other users can read the repository, if they can."""
+    if folder.storage.open_to_others:
+        make = f"chmod -R go= {shlex.quote(folder.storage.address)}"
+        words = Text("note: other users can read {repository}; to make it private: {command}")
+        out.note(words.format(repository=folder.storage.address, command=make))
 
 
 def default_name(store: Store) -> str:

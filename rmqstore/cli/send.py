@@ -16,6 +16,7 @@ import orjson
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import many, printable
+from rmqstore.cli.shared.acl import access_keys
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.messages import tell_damage
 from rmqstore.cli.shared.options import (
@@ -63,20 +64,17 @@ class To:
 
     def cluster(self) -> Cluster:
         """Return the cluster, with the keys of --acl or of the installation's conf/tools.yml. Errors: NotReadable."""
-        from rmqstore.append.sending.client import Cluster, credentials
+        from rmqstore.append.sending.client import Cluster
 
         if self.rocketmq_home is None:
             raise UsageError(
                 Text("--rocketmq-home is missing"), Text("give a RocketMQ installation, or set ROCKETMQ_HOME")
             )
-        path = self.acl or self.rocketmq_home / "conf" / "tools.yml"
-        given = dict(credentials(path)) if self.acl or path.is_file() else {}
-        access, secret = given.get("accessKey", ""), given.get("secretKey", "")
-        if self.acl and not (access and secret):
-            raise UsageError(
-                Text("{acl} has no accessKey and secretKey", acl=self.acl), Text("write them as in conf/tools.yml")
-            )
-        return Cluster(self.namesrv, self.rocketmq_home, self.java, access, secret, self.wait)
+        tools = self.rocketmq_home / "conf" / "tools.yml"
+        keys = ("", "")
+        if self.acl is not None or tools.is_file():
+            keys = access_keys(self.acl or tools, required=self.acl is not None)
+        return Cluster(self.namesrv, self.rocketmq_home, self.java, *keys, self.wait)
 
 
 @dataclass(frozen=True, slots=True)

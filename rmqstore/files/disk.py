@@ -28,6 +28,8 @@ class StorePath(type(Path())):  # type: ignore[misc]  # the class of this system
         return f"s3://{text[4:]}" if text.startswith("s3:/") else text
 
 
+RECEIVING = "receiving"
+"""Directory of a store in a repository, or the beginning of its name: a store of what `receive` has received."""
 REPOSITORY = "rmqstore-repository.json"
 """The name of the file that makes a directory a repository of backups."""
 
@@ -41,11 +43,15 @@ def is_snapshot_address(path: Path) -> bool:
 
 
 def address_in_repository(path: Path) -> str:
-    """Return the address `REPO::NAME` if a path is a store's folder in a repository, or in it; else ""."""
-    path = path.absolute()
+    """Return the address `REPO::NAME` if a path is a store's folder in a repository, or in it; else "".
+
+    What `receive` has received there is a store by itself.
+    """
+    path, below = path.absolute(), ""
     for folder, above in zip((path, *path.parents), path.parents, strict=False):
         if os.path.lexists(above / REPOSITORY) and os.path.lexists(folder / "snapshots"):
-            return f"{above}::{folder.name}"
+            return "" if below.startswith(RECEIVING) else f"{above}::{folder.name}"
+        below = folder.name
     return ""
 
 
