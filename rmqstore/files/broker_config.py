@@ -191,8 +191,9 @@ def _unknown(line: PropertyLine, of: Release, others: Mapping[str, PropertyLine]
         write = f"{bare}={line.value}" if of.setting_of(bare) is not None else ""
         return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
     found = releases_with(key)
-    near = nearest_key(key, of, without=others) if hint else ""
-    write = f"{near}={line.value.strip()}" if near else ""
+    near, value = nearest_key(key, of, without=others) if hint else "", line.value.strip()
+    accepts = of.setting_of(near)
+    write = f"{near}={value}" if accepts is not None and of.read(accepts, value) is not None else ""
     if found is None:
         return UnreadLine(line.number, key, line.value, Unread.UNKNOWN, None, write)
     since, until = found

@@ -135,8 +135,17 @@ def unrepaired_problems(report: Report, draft: PlanBuilder, options: RecoverOpti
     for code, count in found.items():
         reason = _reason(PROBLEMS[code], draft, options, choice, stopping)
         if reason is not None and code not in out:
-            out[code] = _row(reason, count)
+            out[code] = _row(_with_lines(reason, report, code), count)
     return out
+
+
+def _with_lines(task: OperatorTask, report: Report, code: str) -> OperatorTask:
+    """Return a task that names the lines of broker.conf to write, if each problem of this code has one."""
+    found = [f for f in report.findings.listed if f.code == code]
+    if code not in (codes.CFG_SETTING, codes.CFG_LINE) or not all("set" in f.facts for f in found):
+        return task
+    lines = joined(dict.fromkeys(str(f.facts["set"]) for f in found), last=" and ")
+    return OperatorTask(task.why, Text("write {lines} into broker.conf, and verify again", lines=lines))
 
 
 def _without_proof(draft: PlanBuilder, found: Mapping[str, int]) -> Iterator[tuple[str, OperatorTask, int]]:

@@ -97,6 +97,10 @@ def test_unknown_keys_come_with_the_nearest_known_one(tmp_path: Path) -> None:
     ]
 
 
+def test_the_nearest_known_key_must_accept_the_value(tmp_path: Path) -> None:
+    assert [line.write for line in read(tmp_path, "filereservedTime=x\n").unread] == [""]
+
+
 def test_a_key_of_a_newer_version_is_named_with_it(tmp_path: Path) -> None:
     config = read(tmp_path, "timerWheelEnable=false\n", "4.9.7")
     assert lines(config) == [(1, "other-release", "timerWheelEnable is read only from 5.0.0 on", "")]

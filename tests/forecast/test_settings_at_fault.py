@@ -237,6 +237,29 @@ def test_all_wrong_lines_are_named_at_once_if_one_of_them_is_a_size(tmp_path: Pa
     assert "CFG-SETTING a setting of the broker does not fit the store" in text
 
 
+def test_a_line_that_is_not_read_as_it_looks_comes_with_the_line_to_write_as_the_next_step(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    conf = broker_conf("5.4.0-clean", store, {"fileReservedTime": "48 ", "flushInterval": "x", "deleteWhen ": "04"})
+    result = run("verify", str(store), "-c", str(conf))
+    assert result.exit_code == 1
+    text = " ".join(result.stdout.split())
+    assert f"Next: write fileReservedTime=48 into {conf}. Then: rmqstore verify {store} -c {conf}" in text
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "line"),
+    [
+        ({"enabledAppendPropCRC": "true", "forceVerifyPropCRC": "true"}, "CFG-SETTING", "forceVerifyPropCRC=false"),
+        ({"fileReservedTime": "48 "}, "CFG-LINE", "fileReservedTime=48"),
+    ],
+)
+def test_recover_names_the_line_to_write(settings: dict[str, str], code: str, line: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    plan: Any = run_json("recover", str(store), "-c", str(broker_conf("5.4.0-clean", store, settings)), exit_code=1)
+    assert plan["steps"] == []
+    assert plan["facts"]["stays"][code]["do"] == f"write {line} into broker.conf, and verify again"
+
+
 def test_a_blank_after_the_log_is_an_empty_log_for_brokers_that_do_not_trim(tmp_path: Path) -> None:
     store = copy_store("4.9.7-clean", tmp_path)
     conf = broker_conf("4.9.7-clean", store, {"storePathCommitLog": f"{store}/commitlog "})

@@ -362,9 +362,13 @@ class Report:
 
     @property
     def lines_to_write(self) -> list[str]:
-        """The settings (KEY=VALUE) with which the next start would do better."""
-        found = (f for f in self.findings.listed if f.code == codes.CFG_SETTING)
-        return list(dict.fromkeys(str(f.facts.get("set")) for f in found))
+        """The settings (KEY=VALUE) with which the next start would do better.
+
+        If nothing is wrong but lines of broker.conf that are not read as they look: those that would be.
+        """
+        code = codes.CFG_LINE if problem_counts(self).keys() <= {codes.CFG_LINE} else codes.CFG_SETTING
+        found = (f for f in self.findings.listed if f.code == code and "set" in f.facts)
+        return list(dict.fromkeys(str(f.facts["set"]) for f in found))
 
     @property
     def headline(self) -> str:
