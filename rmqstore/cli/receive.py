@@ -170,6 +170,7 @@ class _Following:
     def _follow(self, spool: Any, options: ReceiveOptions) -> int:
         from rmqstore.receiving.receive import Follower
         from rmqstore.receiving.snapshots import Snapshots
+        from rmqstore.remoting.connection import ConnectionLost
 
         follower = Follower(spool, options, self.out.note)
         snapshots = Snapshots(follower, self.folder, self.how.every or _EVERY, self.keep)
@@ -177,7 +178,7 @@ class _Following:
             try:
                 made = snapshots.step()
             except RmqStoreError as error:
-                if self.how.once:
+                if self.how.once and not isinstance(error, ConnectionLost):  # which `follow` meets, too
                     raise
                 self.out.note(Text("warning: no snapshot was made: {message}", message=error.message))
                 made = None

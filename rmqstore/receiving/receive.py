@@ -255,7 +255,7 @@ class Follower:
         if first not in self._asked_again and len(self._asked_again) < _ASKED_AGAIN:
             self._asked_again.add(first)
             raise _AskAgain
-        if first == self.spool.begin:
+        if any(start == self.spool.begin for start, _ in found.unproven):
             words = Text("{address}: what arrives does not begin with a record", address=str(self.options.address))
             raise CouldNotCheck(words, Text("run `rmqstore verify` on the master's host"))
         self._note(Text("warning: the master's log is damaged at {first:,}; it is kept as it is", first=first))

@@ -30,7 +30,7 @@ from tests.real_broker.whole_broker import WholeBroker
 
 NewBroker = Callable[..., WholeBroker]
 SECONDS = float(os.environ.get("RMQSTORE_RECEIVE_SECONDS", "6"))
-SIZE = 1 << 20
+SIZE = 1 << 18
 CONF = {"mappedFileSizeCommitLog": str(SIZE), "mappedFileSizeConsumeQueue": "20000"}
 SEND, HA_STATUS = 10, 907
 SEND_OK, SYSTEM_BUSY, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT = 0, 2, 11, 12  # ResponseCode
@@ -104,7 +104,7 @@ def log_of(store: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((store / "commitlog").iterdir()) if path.name.isdigit())
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
+def wait_for(condition: Callable[[], bool], seconds: float = 180) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end
@@ -130,7 +130,7 @@ def test_the_log_is_the_same_after_kills_of_both_sides(version: str, tmp_path: P
         second = start(broker.address, repo, "--every", "2s")
         wait_for(lambda: len(log_of(spool).rstrip(b"\0")) > before)
         time.sleep(SECONDS / 2)
-        wait_for(lambda: codes[SEND_OK] > 2 * SIZE // 500)
+        wait_for(lambda: codes[SEND_OK] > 2 * SIZE // 400)
         os.kill(broker.pid, signal.SIGKILL)
     assert codes.keys() <= {SEND_OK, SYSTEM_BUSY}  # the second one by a broker on a busy machine
     time.sleep(1)

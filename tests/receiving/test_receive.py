@@ -21,6 +21,7 @@ from rmqstore.formats.message import HEAD
 from rmqstore.receiving import receive as loop
 from rmqstore.receiving.spool import Spool
 from rmqstore.remoting import requests
+from rmqstore.remoting.connection import ConnectionLost
 from rmqstore.remoting.ha import PASSIVE
 from tests.command import run
 from tests.receiving.fake_master import SIZE, FakeMaster, log_of
@@ -131,6 +132,22 @@ def test_a_lost_connection_is_made_again_and_the_log_goes_on(repo: Path) -> None
         assert row["messages"] == 400
 
 
+def test_a_question_that_finds_no_connection_is_asked_again(repo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    mark = loop.Follower.mark
+
+    def failing(follower: loop.Follower) -> loop.OffsetsAt:
+        asked.append(1)
+        if len(asked) == 1:
+            raise ConnectionLost("lost")
+        return mark(follower)
+
+    monkeypatch.setattr(loop.Follower, "mark", failing)
+    with FakeMaster(log_of(50)) as master:
+        assert receive(master, repo)["messages"] == 50
+    assert len(asked) == 2
+
+
 def test_an_empty_master_is_no_error(repo: Path) -> None:
     with FakeMaster(bytearray()) as master:
         row = receive(master, repo)
@@ -179,9 +196,10 @@ def test_another_history_is_refused_and_both_are_kept_if_that_is_asked_for(
     assert data[: len(old)] == old
 
 
-def test_a_damaged_record_is_kept_as_it_is_and_named_by_every_run(repo: Path) -> None:
+@pytest.mark.parametrize("number", [0, 50])
+def test_a_damaged_record_is_kept_as_it_is_and_named_by_every_run(number: int, repo: Path) -> None:
     with FakeMaster(log_of(100)) as master:
-        at = master.log.index(b"m50")
+        at = master.log.index(b"m%d" % number)
         master.log[at] ^= 1
         row = receive(master, repo, exit_code=1)
         assert is_log(received(repo), master)
