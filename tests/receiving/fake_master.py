@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -66,6 +67,7 @@ class FakeMaster:
         self.answer: Hostile | None = None
         self.signatures: list[str] = []
         self.rate = 0.0  # s between frames
+        self.tls: ssl.SSLContext | None = None
         self._open: list[socket.socket] = []
         self._listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
         self.port, self.ha_port = (one.getsockname()[1] for one in self._listeners)
@@ -128,6 +130,8 @@ class FakeMaster:
     # --- the remoting port -----------------------------------------------------------------------------------------
 
     def _remoting(self, client: socket.socket) -> None:
+        if self.tls is not None:
+            client = self.tls.wrap_socket(client, server_side=True)
         if self.answer is not None:
             self.answer(client)
             return

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -432,3 +434,43 @@ def test_metrics_and_signatures(repo: Path) -> None:
     assert named["rmqstore_receive_lag_bytes"] == named["rmqstore_receive_lag_seconds"] == 0
     assert named["rmqstore_receive_offset"] == named["rmqstore_snapshot_end"] == master.end
     assert named["rmqstore_receive_connected"] == 1
+
+
+# --- TLS --------------------------------------------------------------------------------------------------------------
+
+
+def certificate(folder: Path, name: str) -> Path:
+    """Make a certificate that signs itself, with its key, in one file."""
+    pytest.importorskip("cryptography", reason="cryptography is not installed (the extra test)")
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    builder = x509.CertificateBuilder(subject, subject, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(1)).not_valid_after(now + timedelta(1))
+    made = builder.add_extension(x509.BasicConstraints(True, None), True).sign(key, hashes.SHA256())
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    path = folder / f"{name}.pem"
+    path.write_bytes(key.private_bytes(*form) + made.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_a_broker_is_asked_over_tls(repo: Path, tmp_path: Path) -> None:
+    own, other = certificate(tmp_path, "broker"), certificate(tmp_path, "other")
+    empty = tmp_path / "empty.pem"
+    empty.write_text("nothing")
+    with FakeMaster(log_of(50)) as master:
+        one_line(run("receive", master.address, str(repo), "--name", NAME, "--tls"))
+        master.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        master.tls.load_cert_chain(own)
+        one_line(run("receive", master.address, str(repo), "--name", NAME))
+        refused = run("receive", master.address, str(repo), "--name", NAME, "--tls-ca", str(other))
+        one_line(refused)
+        assert "CERTIFICATE_VERIFY_FAILED" in refused.stderr
+        assert run("receive", master.address, str(repo), "--name", NAME, "--tls-ca", str(empty)).exit_code == 2
+        assert receive(master, repo, "--tls")["messages"] == 50
+        master.add(10)
+        assert receive(master, repo, "--tls-ca", str(own))["messages"] == 10
