@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import socket
 import ssl
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -148,6 +151,45 @@ def test_a_question_that_finds_no_connection_is_asked_again(repo: Path, monkeypa
     with FakeMaster(log_of(50)) as master:
         assert receive(master, repo)["messages"] == 50
     assert len(asked) == 2
+
+
+def waited_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.other_processes
+def test_a_kill_at_any_time_loses_nothing_and_a_signal_ends_the_service(repo: Path) -> None:
+    spool = repo / NAME / "receiving" / "commitlog"
+
+    def here() -> int:
+        return len(received(repo).rstrip(b"\0")) if spool.exists() else 0
+
+    with FakeMaster(log_of(3000)) as master:
+        master.rate = 0.004
+        words = [sys.executable, "-m", "rmqstore", "receive", master.address, str(repo), "--name", NAME]
+        for _ in range(3):
+            before = here()
+            with subprocess.Popen([*words, "--every", "1s"], stdout=subprocess.DEVNULL) as process:
+                waited_for(lambda before=before: here() > before + SIZE)  # type: ignore[misc]
+                process.kill()
+        master.rate = 0
+        with subprocess.Popen([*words, "--every", "1s", "--json"], stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            rows = [json.loads(process.stdout.readline())]
+            master.add(200)
+            while rows[-1]["log"]["to"] < master.end:
+                rows.append(json.loads(process.stdout.readline()))
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 143
+        assert is_log(received(repo), master)
+        assert len({row["snapshot"] for row in rows}) == len(rows) > 1
+        assert all((row["damaged"], row["branches"]) == ([], []) for row in rows)
+    restored = repo.parent / "restored"
+    assert run("restore", f"{repo}::{NAME}", str(restored)).exit_code == 0
+    assert is_log(b"".join(path.read_bytes() for path in sorted((restored / "commitlog").iterdir())), master)
 
 
 def test_an_empty_master_is_no_error(repo: Path) -> None:
