@@ -176,14 +176,14 @@ def test_a_kill_at_any_time_loses_nothing_and_a_signal_ends_the_service(repo: Pa
                 waited_for(lambda before=before: here() > before + SIZE)  # type: ignore[misc]
                 process.kill()
         master.rate = 0
-        with subprocess.Popen([*words, "--every", "1s", "--json"], stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            rows = [json.loads(process.stdout.readline())]
+        with subprocess.Popen([*words, "--every", "1s", "--json"], stdout=subprocess.PIPE, text=True) as last:
+            assert last.stdout is not None
+            rows = [json.loads(last.stdout.readline())]
             master.add(200)
             while rows[-1]["log"]["to"] < master.end:
-                rows.append(json.loads(process.stdout.readline()))
-            process.send_signal(signal.SIGTERM)
-            assert process.wait(60) == 143
+                rows.append(json.loads(last.stdout.readline()))
+            last.send_signal(signal.SIGTERM)
+            assert last.wait(60) == 143
         assert is_log(received(repo), master)
         assert len({row["snapshot"] for row in rows}) == len(rows) > 1
         assert all((row["damaged"], row["branches"]) == ([], []) for row in rows)
