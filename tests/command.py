@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from click.testing import CliRunner, Result
 
 
-def run(*words: str) -> Result:
+def run(*words: str, stdin: str | None = None) -> Result:
     """Run `rmqstore WORDS…`; the commands are imported only here, because collecting the tests does not need them."""
     from rmqstore.cli.main import cli
 
-    return CliRunner().invoke(cli, list(words), prog_name="rmqstore")
+    return CliRunner().invoke(cli, list(words), prog_name="rmqstore", input=stdin)
 
 
 def run_json(*words: str, exit_code: int) -> Mapping[str, object]:

@@ -37,14 +37,14 @@ READING: dict[str, list[list[str]]] = {
     "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
     "journals": [[], ["--prune", "--keep", "0"]],
     "rebuild": [["cq"], ["index"], ["checkpoint"]],
-    "offsets": [[], ["--set", "CG_part_11", "Order_11", "--to", "earliest"]],
+    "offsets": [[], ["--write-json", "OFFSETS"], ["--set", "CG_part_11", "Order_11", "--to", "earliest"]],
     "expire": [["--any-hour", "--reserved", "0"]],
     "migrate-to-dledger": [["--self-id", "n0"]],
     "migrate-to-commitlog": [["--output", "NEW", "--dry-run"]],
     "seed": [["SEED", "--role", "slave"]],
     "backup": [["REPO"], ["REPO", "--full", "--json"]],
 }
-WITHOUT_STORE = {"carve", "import", "receive", "snapshots", "restore", "undo", "resume", "pipeline"}
+WITHOUT_STORE = {"carve", "fleet", "import", "receive", "snapshots", "restore", "undo", "resume", "pipeline"}
 ELSEWHERE = {"sql"}
 """Needs DuckDB: `tests/cli/test_sql.py` proves that it changes nothing."""
 
@@ -73,6 +73,7 @@ def test_nothing_is_changed_without_apply(
     places["BUNDLE"] = str(tmp_path / "bundle.tar.gz")
     places |= {"REPO": str(tmp_path / "repo"), "SEED": str(tmp_path / "seed")}
     places |= {"PAGE": str(tmp_path / "page.html"), "JOURNAL": str(tmp_path / "journal")}
+    places["OFFSETS"] = str(tmp_path / "offsets.json")
     if "CLUSTER" in options:
         options = [*options[:-1], *Cluster(tmp_path / "rocketmq").words]
     with assert_untouched(store):

@@ -183,6 +183,7 @@ def _for_ever(
     first = True
     while True:
         started = time.monotonic()
+        metrics.begin()
         try:
             _once(out, open_store(store.path, store.config), folder, options, metrics)
         except (*_PASSING, OSError) as error:

@@ -71,6 +71,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "carve": ("carve", COPYING, Text("Put stores together again from a disk whose files are gone.")),
     "undo": ("undo", REPAIRS, Text("Undo a repair, byte for byte.")),
     "resume": ("undo", REPAIRS, Text("Continue an interrupted repair.")),
+    "fleet": ("fleet", MANY_STORES, Text("Show the results of many hosts in one table.")),
     "pipeline": ("pipeline", MANY_STORES, Text("Run a job on many or very large stores, with Spark.")),
 }
 
@@ -107,6 +108,8 @@ MEANT = {
     "continue": ("resume", ""),
     "migrate": ("migrate-to-dledger", Text("or `rmqstore migrate-to-commitlog`")),
     "spark": ("pipeline", ""),
+    "dashboard": ("fleet", ""),
+    "overview": ("fleet", ""),
 }
 """Word that users try -> the command that does it, and a hint."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +12,8 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import TIME, many, parse_time, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import PATH, Applying, applying, command, gathered
-from rmqstore.errors import AppliedUnchecked, Refused, UsageError
+from rmqstore.cli.shared.options import FILE, PATH, Applying, applying, command, gathered
+from rmqstore.errors import AppliedUnchecked, CouldNotCheck, Refused, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text, joined
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.beside.config import ConsumerOffsets
     from rmqstore.documents.plan import Plan
     from rmqstore.files.broker_config import BrokerConfig
+    from rmqstore.files.config import Committed
     from rmqstore.files.store import Store
     from rmqstore.repair.offsets import OffsetChange
     from rmqstore.views.progress import GroupProgress, QueuePositions
@@ -47,6 +48,7 @@ class OffsetsOptions:
     source: Path | None
     greatest: bool
     restore_bak: bool
+    write_json: Path | None
 
 
 @command(
@@ -76,13 +78,19 @@ class OffsetsOptions:
     "--from",
     "source",
     type=PATH,
-    metavar="STORE",
-    help="Take the offsets of another store, for example of a replica or a backup.",
+    metavar="STORE|FILE",
+    help="Take the offsets of another store, for example of a replica or a backup, or of a consumerOffset.json.",
 )
 @click.option(
     "--max", "greatest", is_flag=True, help="With --from: take only offsets that are greater than those here."
 )
 @click.option("--restore-bak", is_flag=True, help="Put consumerOffset.json.bak in the place of consumerOffset.json.")
+@click.option(
+    "--write-json",
+    type=FILE,
+    metavar="FILE",
+    help="Write the offsets as a consumerOffset.json to FILE, also those in RocksDB; the store stays as it is.",
+)
 @applying()
 @gathered("asked", OffsetsOptions)
 def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOptions, applying: Applying) -> int:
@@ -91,9 +99,10 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     For each queue: the offset that the group reads next, how many messages it has not received (lag), the store time of
     the next message, how many unread messages are gone with the log before its begin, and what POP consumers have
     received without acknowledging it. Offsets are read and written where the broker keeps them: in JSON files or in
-    RocksDB. A change is a plan that shows how many messages each group will receive again or skip; nothing is written
-    without --apply, and `rmqstore undo` undoes it. No offset is set beyond the end of its queue. Restart all consumers
-    of a group whose offsets you change: they keep their own in memory.
+    RocksDB; --write-json and --from FILE carry them from one to the other. A change is a plan that shows how many
+    messages each group will receive again or skip; nothing is written without --apply, and `rmqstore undo` undoes it.
+    No offset is set beyond the end of its queue. Restart all consumers of a group whose offsets you change: they keep
+    their own in memory.
 
     In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """
@@ -101,22 +110,26 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     from rmqstore.cli.shared.apply_command import open_for
     from rmqstore.cli.shared.reading import open_named, refuse_part
 
-    changes = [name for name in ("set_of", "clone", "source", "restore_bak") if getattr(asked, name)]
+    wanted = ("set_of", "clone", "source", "restore_bak", "write_json")
+    changes = [name for name in wanted if getattr(asked, name)]
     if len(changes) > 1:
-        raise UsageError(Text("--set, --clone, --from and --restore-bak exclude each other"), Text("give one of them"))
+        words = Text("--set, --clone, --from, --restore-bak and --write-json exclude each other")
+        raise UsageError(words, Text("give one of them"))
     if (asked.target is None) != (asked.set_of is None) or (asked.queues and asked.set_of is None):
         raise UsageError(
             Text("--set, --to and --queue belong together"), Text("for example: --set GROUP TOPIC --to earliest")
         )
     if asked.greatest and asked.source is None:
         raise UsageError(Text("--max needs --from"), Text("for example: --from /backup/store --max"))
-    shows = applying.plan_file is None and not changes
+    shows = applying.plan_file is None and changes in ([], ["write_json"])
     if shows and is_snapshot_address(store):
         opened = open_named(store, config)
     else:
         opened = open_for(out, store, config, applying)
     refuse_part(opened, Text("name the whole store: its config/ has the offsets"))
     known = ConsumerOffsets.read(opened)
+    if asked.write_json is not None:
+        return _write_json(out, opened, known, asked, asked.write_json)
     if shows:
         return _show(out, opened, known, asked)
     plan, rows = _planned(opened, known, asked, applying)
@@ -161,6 +174,33 @@ def _states(row: GroupProgress) -> str:
     if row.pop is None:
         return title(Text("unknown"))
     return title(joined(Placed("{count:,} {state}", count=n, state=_STATES[state]) for state, n in row.pop.items()))
+
+
+def _write_json(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptions, path: Path) -> int:
+    """Write the offsets that are asked for to a file, and say how many.
+
+    Errors: CouldNotCheck for offsets of which some cannot be read: a broker would begin at another place without them.
+    """
+    from rmqstore.repair.offsets import offsets_json
+
+    if known.unreadable:
+        raise CouldNotCheck(known.unreadable, Text("nothing was written; `rmqstore verify` tells what is wrong"))
+    groups, topics = frozenset(asked.groups), frozenset(asked.topics)
+    rows = [
+        row for row in known.rows() if row.group in (groups or {row.group}) and row.topic in (topics or {row.topic})
+    ]
+    target = Output(path=path, quiet=out.quiet).keep_out_of(store.path)
+    with target.stream() as file:
+        file.write(offsets_json(rows))
+    count = len({row.group for row in rows})
+    words = Text(
+        "{offsets} of {groups} written to {path}",
+        offsets=many(len(rows), "offset"),
+        groups=many(count, "group"),
+        path=path,
+    )
+    out.answer(_document(store) | {"written": str(path), "groups": count, "count": len(rows)}, [words])
+    return 0
 
 
 # --- changing ---------------------------------------------------------------------------------------------------------
@@ -280,18 +320,10 @@ def _clone_changes(known: ConsumerOffsets, group: str, new: str) -> list[OffsetC
 def _merge_changes(
     store: Store, known: ConsumerOffsets, positions: QueuePositions, source: Path, *, greatest: bool
 ) -> list[OffsetChange]:
-    from rmqstore.checks.beside.config import ConsumerOffsets
-    from rmqstore.cli.shared.apply_command import open_other
     from rmqstore.repair.offsets import change_between
 
-    other = ConsumerOffsets.read(open_other(store, source, "--from"))
-    if other.unreadable:
-        raise Refused(
-            Text("the offsets of {source} are not readable: {unreadable}", source=source, unreadable=other.unreadable),
-            Text("give another store"),
-        )
     changes = []
-    for one in sorted(other.rows()):
+    for one in sorted(_other_offsets(store, source)):
         bounds = positions.bounds(one.topic, one.queue_id)
         if bounds is None:
             continue  # this store does not have the queue
@@ -300,6 +332,30 @@ def _merge_changes(
         if old is None or not greatest or new > old:
             changes.append(change_between(one.group, one.topic, one.queue_id, old, new, bounds))
     return changes
+
+
+def _other_offsets(store: Store, source: Path) -> Iterable[Committed]:
+    """Return the offsets of another store, or of a file. Errors: Refused if they cannot be read; as `open_other`."""
+    from rmqstore.checks.beside.config import ConsumerOffsets
+    from rmqstore.cli.shared.apply_command import open_other
+    from rmqstore.files.config import committed_offsets, config_object
+    from rmqstore.files.files import LOCAL
+
+    why: str = Text("it is not a consumerOffset.json")
+    if source.is_file():
+        table = config_object(LOCAL, source)
+        found = committed_offsets(table) if table is not None and "offsetTable" in table else None
+        if found is not None:
+            return found
+    else:
+        other = ConsumerOffsets.read(open_other(store, source, "--from"))
+        if not other.unreadable:
+            return other.rows()
+        why = other.unreadable
+    raise Refused(
+        Text("the offsets of {source} are not readable: {unreadable}", source=source, unreadable=why),
+        Text("give another store"),
+    )
 
 
 def _backup_changes(store: Store, known: ConsumerOffsets, positions: QueuePositions) -> Iterator[OffsetChange]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from rmqstore.cli.printing.output import Output, Styled, json_bytes, refuse_insi
 from rmqstore.cli.printing.quantities import DURATION, PAGE_MODE
 from rmqstore.cli.shared.codes import refuse_unknown_codes
 from rmqstore.cli.shared.filters import FilterOptions
-from rmqstore.cli.shared.metrics import Metrics, metrics_option, of_report
+from rmqstore.cli.shared.metrics import Metrics, Sample, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.cli.shared.topics import note_unknown_topics, parse_queues
@@ -197,13 +197,14 @@ def _several(
         "--since-last": checks.since_last is not None,
         "--findings-out": files.findings_out is not None,
         "--html": files.html is not None,
-        "--metrics": files.metrics is not None,
     }
     for name in (name for name, here in given.items() if here):
         raise UsageError(Text("{name} is for a single store", name=name), Text("verify the stores one by one"))
     refuse_unknown_codes(checks.only)
+    measured = Metrics(out, files.metrics, "verify", *(path for path, _ in stores))
     results: list[_Result] = []
     for path, config in stores:
+        measured.begin()
         try:
             opened = open_named(path, config, FOR_VERIFY)
             note_live(out, opened, _LIVE)
@@ -212,6 +213,8 @@ def _several(
             results.append(_Result(path, verified.report))
         except RmqStoreError as error:
             results.append(_Result(path, error))
+        measured.add(results[-1].samples(), results[-1].found.exit_code, path)
+    measured.end()
     results.sort(key=lambda result: result.badness, reverse=True)
     if out.as_json:
         with out.stream() as file:
@@ -367,6 +370,10 @@ class _Result:
         if self.found.message.startswith(f"{self.store}"):
             return Text("{message} (not checked)", message=self.found.message)
         return Text("{store}: not checked: {message}", store=self.store, message=self.found.message)
+
+    def samples(self) -> Iterable[Sample]:
+        """Return the metrics of this store; those that all commands have are all of a store that cannot be opened."""
+        return () if isinstance(self.found, RmqStoreError) else of_report(self.found)
 
     def to_json(self) -> dict[str, object]:
         """Return the object of this store."""

@@ -5,7 +5,7 @@ A change is a plan like any other: it is applied with a journal, and can be undo
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from rmqstore.errors import NotReadable, Refused
 from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets, config_object, directory_of
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
-from rmqstore.formats.configuration import JsonValue
+from rmqstore.formats.configuration import JsonValue, build_config_json
 from rmqstore.repair.beside.config import build_offsets_json, change_offsets
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.texts import Text
@@ -84,6 +84,22 @@ def plan_offset_changes(store: Store, changes: Collection[OffsetChange], facts: 
         ],
     }
     return draft.plan()
+
+
+def offsets_json(rows: Iterable[Committed]) -> bytes:
+    """Return offsets as a file that a broker reads as consumerOffset.json, or as lmqConsumerOffset.json.
+
+    Source: ConsumerOffsetManager#decode, LmqConsumerOffsetManager#decode, 5.4.0; the former ignores `lmqOffsetTable`.
+    """
+    queues: dict[str, dict[int, int]] = {}
+    light: dict[str, int] = {}
+    for row in sorted(rows):
+        key = f"{row.topic}@{row.group}"
+        if row.topic.startswith(_LMQ):
+            light[key] = row.offset
+        else:
+            queues.setdefault(key, {})[row.queue_id] = row.offset
+    return build_config_json({"offsetTable": queues, **({"lmqOffsetTable": light} if light else {})})
 
 
 def plan_restore_backup(store: Store) -> Plan:

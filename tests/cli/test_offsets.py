@@ -260,3 +260,67 @@ def test_unread_messages_that_are_gone_with_the_first_log_file_are_counted(tmp_p
     assert gone == {("CG_tag_11", "Pay_11_Topic", 0): 3}
     verified: Any = run_json("verify", str(store), exit_code=0)
     assert verified["account"]["unread_gone"] == {"CG_tag_11": 3}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_offsets_go_to_a_file_and_come_back(name: str, tmp_path: Path) -> None:
+    need(name)
+    store, file = copy_store(name, tmp_path), tmp_path / "consumerOffset.json"
+    before = rows(store)
+    answer = ask(store, "--write-json", str(file))
+    assert (answer["count"], answer["groups"]) == (len(before), len({one.group for one in before}))
+    plain = copy_store("5.4.0-clean", tmp_path / "plain")
+    for path in (plain / "config").glob("*onsumerOffset.json*"):
+        path.unlink()
+    (plain / "config" / file.name).write_bytes(file.read_bytes())
+    assert rows(plain) == before, "a broker with JSON files reads them"
+    topic, group, *_ = next(one for one in sorted(before) if one.offset)
+    changed(store, "--set", group, topic, "--to", "earliest")
+    assert rows(store) != before
+    changed(store, "--from", str(file))
+    assert rows(store) == before
+
+
+def test_offsets_of_light_queues_go_to_a_file(store: Path, tmp_path: Path) -> None:
+    table = '{"lmqOffsetTable":{"%LMQ%a@g":7},"offsetTable":{"Order_11@g":{0:3}}}'
+    (store / "config" / "lmqConsumerOffset.json").write_text(table)
+    before, file = rows(store), tmp_path / "lmqConsumerOffset.json"
+    ask(store, "--write-json", str(file))
+    for path in (store / "config").glob("*onsumerOffset.json*"):
+        path.unlink()
+    (store / "config" / file.name).write_bytes(file.read_bytes())
+    assert rows(store) == before >= {Committed("%LMQ%a", "g", 0, 7), Committed("Order_11", "g", 0, 3)}
+
+
+def test_a_part_of_the_offsets_goes_to_a_file(tmp_path: Path) -> None:
+    store, file = unpack("5.4.0-clean"), tmp_path / "offsets.json"
+    assert run("offsets", str(store), "--group", GROUP, "--topic", TOPIC, "--write-json", str(file)).exit_code == 0
+    assert file.read_text().split() == [
+        "{",
+        '"offsetTable":{',
+        f'"{TOPIC}@{GROUP}":{{',
+        *(
+            f"{n}:{one.offset}{',' * (n < 3)}"
+            for n, one in enumerate(sorted(r for r in rows(store) if r[:2] == (TOPIC, GROUP)))
+        ),
+        "}",
+        "}",
+        "}",
+    ]
+
+
+@pytest.mark.parametrize("content_of", [b"", b"{", b"[]", b"{}", b'{"offsetTable":{"a@b":{"x":1}}}', b"\x00" * 100])
+def test_a_file_without_offsets_is_refused(content_of: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "consumerOffset.json"
+    file.write_bytes(content_of)
+    result = run("offsets", str(unpack("5.4.0-clean")), "--from", str(file))
+    assert (result.exit_code, result.stdout) == (5, "")
+    assert "it is not a consumerOffset.json" in result.stderr
+
+
+def test_offsets_that_cannot_be_read_are_not_written(store: Path, tmp_path: Path) -> None:
+    (store / "config" / "consumerOffset.json").write_text("{")
+    (store / "config" / "consumerOffset.json.bak").unlink(missing_ok=True)
+    file = tmp_path / "offsets.json"
+    assert run("offsets", str(store), "--write-json", str(file)).exit_code == 4
+    assert not file.exists()

@@ -108,7 +108,7 @@ def text(sentence: str) -> Html:
     return Html(_QUOTED.sub(r"<code>\1</code>", shown(lang.translated(sentence), _LONGEST_TEXT)))
 
 
-def element(name: str, *content: str, cls: str = "", **attributes: str) -> Html:
+def element(name: str, /, *content: str, cls: str = "", **attributes: str) -> Html:
     """Return an element; `_` in the name of an attribute stands for `-`. Only `Html` is a text in an attribute."""
     own = {"class": cls, **attributes} if cls else attributes
     values = {key: value if isinstance(value, Html) else shown(value) for key, value in own.items()}
@@ -177,12 +177,12 @@ def cards(facts: Iterable[tuple[str, str]]) -> Html:
     return element("div", *(element("div", element("b", value), name) for value, name in facts), cls="facts")
 
 
-def framed(title: Html, content: Iterable[Html]) -> Iterator[str]:
-    """Yield a whole page in pieces."""
+def framed(title: Html, content: Iterable[Html], *, style: str = "") -> Iterator[str]:
+    """Yield a whole page in pieces; `style`: CSS of its own."""
     language = "en" if lang.is_english() else "zh-CN"
     yield f'<!doctype html>\n<html lang="{language}"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width,initial-scale=1">'
-    yield f"<title>{title}</title><style>{_STYLE}</style></head><body><main>\n"
+    yield f"<title>{title}</title><style>{_STYLE}{style}</style></head><body><main>\n"
     yield from content
     yield "</main></body></html>\n"
 

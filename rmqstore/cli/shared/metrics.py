@@ -21,6 +21,7 @@ from rmqstore.texts import Text
 if TYPE_CHECKING:
     from rmqstore.backup.manifest import Manifest
     from rmqstore.checks.problems.report import Report
+    from rmqstore.views.fleet import Fleet
     from rmqstore.views.info import Info
     from rmqstore.views.usage import Usage
 
@@ -49,6 +50,8 @@ _HELP = {
     "rmqstore_pending_messages_total": "Messages that wait, by kind.",
     "rmqstore_pending_oldest_timestamp_seconds": "Store time of the oldest of them, by kind.",
     "rmqstore_pending_next_due_timestamp_seconds": "When the first of them is due, by kind.",
+    "rmqstore_stores": "Stores, by state: sound, unchecked, unreadable or problems.",
+    "rmqstore_verify_timestamp_seconds": "When the store was last verified.",
     "rmqstore_exit_code": "Exit code of the command.",
     "rmqstore_last_run_timestamp_seconds": "When the command ended.",
     "rmqstore_run_seconds": "How long the command took.",
@@ -57,7 +60,7 @@ _ESCAPES = str.maketrans({**dict.fromkeys(map(chr, CONTROLS), DOT), "\\": "\\\\"
 
 
 class Sample(NamedTuple):
-    """One line: a name of `_HELP`, a value, and the labels beside `store` and `command`."""
+    """One line: a name of `_HELP`, a value, and the labels; `Metrics` adds `store` and `command`."""
 
     name: str
     value: float
@@ -71,21 +74,36 @@ def metrics_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Metrics:
-    """Writes the metrics of one run; does nothing without a path."""
+    """Writes the metrics of one run of a command on one or several stores; does nothing without a path."""
 
-    def __init__(self, out: Output, path: Path | None, command: str, store: Path) -> None:
-        self._out, self._path = out, path
-        self._labels = {"store": str(store.absolute()), "command": command}
+    def __init__(self, out: Output, path: Path | None, command: str, *stores: Path) -> None:
+        self._path, self._command, self._stores = path, command, stores
+        self._samples: list[Sample] = []
         self._started = time.monotonic()
-        if path is not None:
-            self._target = Output(path=path, mode=READABLE).keep_out_of(store)
-            self._target.check()
-            if path.suffix != ".prom":
-                words = Text("note: the textfile collector ignores {path}: it reads only files named *.prom")
-                out.note(words.format(path=path))
+        if path is None:
+            return
+        self._target = Output(path=path, mode=READABLE)
+        for store in stores:
+            self._target.keep_out_of(store)
+        self._target.check()
+        if path.suffix != ".prom":
+            words = Text("note: the textfile collector ignores {path}: it reads only files named *.prom")
+            out.note(words.format(path=path))
+
+    def begin(self) -> None:
+        """The work on a store begins now."""
+        self._started = time.monotonic()
 
     def write(self, samples: Iterable[Sample], exit_code: int) -> None:
-        """Write samples, and those that all commands have. Errors: NotReadable, OSError."""
+        """Write the samples of the only store, and those that all commands have. Errors: NotReadable, OSError."""
+        self.add(samples, exit_code, *self._stores)
+        self.end()
+
+    def add(self, samples: Iterable[Sample], exit_code: int, store: Path | None = None) -> None:
+        """Add the samples of a store, whose work ends now, and those that all commands have.
+
+        Without `store`, the samples say of which store they are.
+        """
         if self._path is None:
             return
         own = [
@@ -93,12 +111,22 @@ class Metrics:
             Sample("rmqstore_last_run_timestamp_seconds", round(time.time(), 3)),
             Sample("rmqstore_run_seconds", round(time.monotonic() - self._started, 3)),
         ]
+        labels = (
+            {"command": self._command} if store is None else {"store": str(store.absolute()), "command": self._command}
+        )
+        self._samples += [sample._replace(labels=labels | dict(sample.labels)) for sample in [*samples, *own]]
+
+    def end(self) -> None:
+        """Write what was added. Errors: NotReadable, OSError."""
+        if self._path is None:
+            return
         with self._target.stream() as file:
-            for line in _lines([*samples, *own], self._labels):
+            for line in _lines(self._samples):
                 file.write(line.encode("utf-8", "replace"))
+        self._samples = []
 
 
-def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str]:
+def _lines(samples: Iterable[Sample]) -> Iterator[str]:
     """Yield the lines of the text format, grouped by name as it requires."""
     groups: dict[str, list[Sample]] = {}
     for sample in samples:
@@ -106,7 +134,7 @@ def _lines(samples: Iterable[Sample], labels: Mapping[str, str]) -> Iterator[str
     for name, group in groups.items():
         yield f"# HELP {name} {_HELP[name]}\n# TYPE {name} gauge\n"
         for sample in group:
-            pairs = (f'{key}="{text.translate(_ESCAPES)}"' for key, text in {**labels, **sample.labels}.items())
+            pairs = (f'{key}="{text.translate(_ESCAPES)}"' for key, text in sample.labels.items())
             yield f"{name}{{{','.join(pairs)}}} {sample.value:.17g}\n"
 
 
@@ -166,3 +194,24 @@ def of_backup(made: Manifest) -> Iterator[Sample]:
     yield Sample("rmqstore_bytes", made.size)
     for code, count in sorted(made.counts.items()):
         yield Sample("rmqstore_problems", count, {"code": code})
+
+
+def of_fleet(found: Fleet) -> Iterator[Sample]:
+    """Yield the samples of `fleet`: how many stores are in each state, and what results say of each."""
+    for state, count in sorted(found.states.items()):
+        yield Sample("rmqstore_stores", count, {"state": state.value})
+    for row in found.rows:
+        of = {"host": row.host, "store": row.store}
+        yield Sample("rmqstore_store_clean", int(row.state == "sound"), of)
+        if row.starts is not None:
+            yield Sample("rmqstore_next_start_ok", int(row.starts and not row.lost_at_next_start), of)
+        if row.counted:
+            yield Sample("rmqstore_messages_lost_at_next_start", row.lost_at_next_start, of)
+            yield Sample("rmqstore_messages_lost_already", row.lost_already, of)
+            yield Sample("rmqstore_messages_undelivered", row.undelivered, of)
+        if row.checked is not None:
+            yield Sample("rmqstore_verify_timestamp_seconds", row.checked / 1000, of)
+        if row.backup is not None:
+            yield Sample("rmqstore_snapshot_timestamp_seconds", row.backup / 1000, of)
+        for code, count in row.problems.items():
+            yield Sample("rmqstore_problems", count, {**of, "code": code})
