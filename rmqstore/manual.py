@@ -38,6 +38,7 @@ def pages() -> dict[str, str]:
             out[f"rmqstore-{name}.1"] = _command_page(name, command, ctx)
     out["rmqstore-formats.5"] = _formats_page()
     out["rmqstore-json.7"] = _json_page()
+    out["rmqstore-options.7"] = _options_page(cli, ctx)
     out["rmqstore-problems.7"] = _problems_page()
     return out
 
@@ -261,7 +262,7 @@ def _rows_of_messages() -> Iterator[str]:
     yield from _paragraphs(
         "A field has the same name, type and meaning in dump and in every format of export. Times are numbers (ms) in "
         "JSON and CSV, timestamp[ms, UTC] in Parquet and Arrow; bytes are base64 in JSON and CSV. dump has: "
-        f"{', '.join(DUMPED)}. export has: {', '.join(EXPORTED)}, body; with --positions also {', '.join(POSITIONS)}; "
+        f"{', '.join(DUMPED)}. export has: {', '.join(EXPORTED)}, body; with --offsets also {', '.join(POSITIONS)}; "
         f"and if a row needs them {', '.join(SIDE)}. In Parquet and Arrow, body is one column of bytes."
     )
     for name in dict.fromkeys((*DUMPED, *EXPORTED, *BODY, *SIDE)):
@@ -305,6 +306,33 @@ def _json_fields(text: str) -> Iterator[str]:
     for field in fields(text):
         words = ", ".join(word for word in (field.type, field.unit, "optional" if field.optional else "") if word)
         yield from (".TP", f".B {_escape(field.name)}", _escape(f"({words}) {field.about}"))
+
+
+def options_by_name(cli: click.Group, ctx: click.Context) -> dict[str, dict[str, click.Option]]:
+    """Return all options of all commands: longest spelling → command → option."""
+    out: dict[str, dict[str, click.Option]] = {}
+    for name in cli.list_commands(ctx):
+        command = cli.get_command(ctx, name)
+        for parameter in command.params if command is not None else ():
+            if isinstance(parameter, click.Option) and not parameter.hidden:
+                out.setdefault(max(parameter.opts, key=len), {})[name] = parameter
+    return dict(sorted(out.items()))
+
+
+def _options_page(cli: click.Group, ctx: click.Context) -> str:
+    lines = [*_head("rmqstore-options", 7, "every option, once")]
+    lines += [".SH DESCRIPTION"]
+    lines += _paragraphs("An option has the same name in every command that has it. Below each: the commands.")
+    lines += [".SH OPTIONS"]
+    for found in options_by_name(cli, ctx).values():
+        meanings: dict[tuple[str, str], list[str]] = {}
+        for name, option in found.items():
+            record = option.get_help_record(ctx)
+            if record is not None:
+                meanings.setdefault(record, []).append(name)
+        for (words, about), names in meanings.items():
+            lines += [".TP", f".B {_escape(words)}", _escape(about), ".br", f".I {_escape(', '.join(names))}"]
+    return "\n".join(lines) + "\n"
 
 
 def _problems_page() -> str:

@@ -95,7 +95,7 @@ def reading(store: Path, other: Path, folder: Path) -> Iterator[Document]:
     for body in ("text", "json", "hex", "base64"):
         yield from documents("dump-messages", "dump", store, "--body", body, "--format", "ndjson", "--limit", "60")
     yield from documents("dump-positions", "dump", store, "--positions", "--format", "ndjson")
-    for more in ((), ("--no-body",), ("--text", "--decode", "--positions")):
+    for more in ((), ("--no-body",), ("--text", "--decode", "--offsets")):
         yield from documents("export", "export", store, "--format", "ndjson", *more)
     rows = [row for _, row in documents("", "dump", store, "--format", "ndjson", "--limit", "40")]
     rows += [row for _, row in documents("", "dump", store, "--reverse", "--format", "ndjson", "--limit", "40")]
@@ -162,6 +162,6 @@ def changing(store: Path, folder: Path) -> Iterator[Document]:
                 if answer.get("journal"):
                     yield from documents("info", "info", store, "--json")
                     yield from documents("lost", "lost", store, "--journal", answer["journal"], "--json")
-                    yield from documents("journals", "journals", store, "--prune", "--keep", "0", "--json")
+                    yield from documents("journals", "journals", store, "--prune", "--keep-last", "0", "--json")
                     yield from documents("resume", "resume", answer["journal"], "--json")
                     yield from documents("undo", "undo", answer["journal"], "--json")

@@ -35,7 +35,7 @@ READING: dict[str, list[list[str]]] = {
     "send": [["--dry-run", "CLUSTER"], ["--journal", "JOURNAL", "CLUSTER"]],
     # commands that change a store only print their plan without --apply
     "recover": [[], ["--json"], ["--plan-out", "PLAN"]],
-    "journals": [[], ["--prune", "--keep", "0"]],
+    "journals": [[], ["--prune", "--keep-last", "0"]],
     "rebuild": [["cq"], ["index"], ["checkpoint"]],
     "offsets": [[], ["--write-json", "OFFSETS"], ["--set", "CG_part_11", "Order_11", "--to", "earliest"]],
     "expire": [["--any-hour", "--reserved", "0"]],

@@ -169,7 +169,7 @@ def _check_role(name: str, options: RestoreOptions, *, dledger: bool, epochs: bo
         )
     if options.self_id and not (dledger and is_name(options.self_id)):
         raise UsageError(
-            Text("--id {self_id}: not the id of a DLedger member", self_id=options.self_id),
+            Text("--self-id {self_id}: not the id of a DLedger member", self_id=options.self_id),
             Text("give its dLegerSelfId, such as n2"),
         )
     if role and role != MEMBER and dledger:
@@ -442,7 +442,7 @@ def seed(store: Store, target: Path, options: SeedOptions) -> RestoredStore:
     if store.dledger is not None and options.role == MEMBER and options.self_id in ("", store.dledger.self_id):
         raise UsageError(
             Text("a new member of a DLedger group needs its own id"),
-            Text("give its dLegerSelfId with --id, such as n2"),
+            Text("give its dLegerSelfId with --self-id, such as n2"),
         )
     how = RestoreOptions(
         role=options.role,

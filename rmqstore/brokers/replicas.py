@@ -19,5 +19,5 @@ def replica_role(store: Store) -> str:
 
 def seed_command(path: str, role: str) -> str:
     """Return the command that makes a replica of the store at a path; DIR and ID stand for what the user chooses."""
-    member = " --id ID" if role == DLEDGER else ""
+    member = " --self-id ID" if role == DLEDGER else ""
     return f"rmqstore seed {shlex.quote(path)} DIR --role {role}{member}"

@@ -14,7 +14,16 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import SIZE, bytes_text, many, time_text
 from rmqstore.cli.restore import check_target
-from rmqstore.cli.shared.options import PATH, SOURCE, broker_option, command, config_option, gathered, read_config
+from rmqstore.cli.shared.options import (
+    PATH,
+    SOURCE,
+    broker_option,
+    command,
+    config_option,
+    gathered,
+    read_config,
+    renamed,
+)
 from rmqstore.errors import OutputExists, UsageError
 from rmqstore.files.broker_config import FILE_SIZES
 from rmqstore.files.disk import real_path
@@ -66,6 +75,7 @@ class CarveOptions:
         return NewStoreOptions(sizes, self.self_id, self.broker, self.jobs, removed=out.note_removed)
 
 
+@renamed(id="--self-id")
 @command(
     "carve",
     store=False,
@@ -80,7 +90,7 @@ class CarveOptions:
 @click.argument("target", type=PATH, metavar="OUT")
 @config_option(Text("broker.conf with the sizes of the log's and the queues' files, if these are not the defaults."))
 @click.option("--file-size", type=SIZE, metavar="SIZE", help="Size of the log's files (default: as the log shows).")
-@click.option("--id", "self_id", metavar="ID", default="n0", help="dLegerSelfId of a DLedger member (default: n0).")
+@click.option("--self-id", metavar="ID", default="n0", help="dLegerSelfId of a DLedger member (default: n0).")
 @broker_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
 @click.option("--dry-run", is_flag=True, help="Show what is there; write nothing.")

@@ -13,7 +13,7 @@ from rmqstore.cli.printing.output import Output, Progress
 from rmqstore.cli.printing.quantities import many
 from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.messages import tell_damage, write_text
-from rmqstore.cli.shared.options import WorkOptions, command, gathered, text_filters
+from rmqstore.cli.shared.options import WorkOptions, command, gathered, renamed, text_filters
 from rmqstore.cli.shared.reading import note_live, open_named, refuse_without_log
 from rmqstore.cli.shared.selections import note_no_message, selection_of
 from rmqstore.cli.shared.topics import note_unknown_topics
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rmqstore.views.export import ExportOptions
 
 
+@renamed(positions="--offsets")
 @command(
     "export",
     formats=("ndjson", "csv", "parquet", "arrow"),
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
 )
 @click.option("--decode", is_flag=True, help="Decompress bodies. Without it they are written as stored.")
 @click.option("--text", is_flag=True, help="Write UTF-8 bodies as text. Without it, all bodies are bytes (base64).")
-@click.option("--positions", is_flag=True, help="Add offset, size and message id, which an import changes.")
+@click.option("--offsets", "positions", is_flag=True, help="Add offset, size and message id, which an import changes.")
 @click.option("--fillers", is_flag=True, help="Include records that repairs put in the place of lost messages.")
 @click.option(
     "--stale", is_flag=True, help="Instead of messages: records of earlier logs that the log does not contain."

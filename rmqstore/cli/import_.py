@@ -94,9 +94,7 @@ class ImportFlags:
 @click.option(
     "--renumber", is_flag=True, help="Number each queue's messages from 0. Without it, queue offsets are kept."
 )
-@click.option(
-    "--topic-map", multiple=True, metavar="A=B", help="Write messages of topic A to topic B (may be repeated)."
-)
+@click.option("--topic-map", multiple=True, metavar="OLD=NEW", help="Write messages of OLD to NEW (may be repeated).")
 @click.option("--now", is_flag=True, help="Set store timestamps to the current time. Without it, they are kept.")
 @click.option(
     "--flush",

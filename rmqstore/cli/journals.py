@@ -14,7 +14,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import DURATION, bytes_text, many, time_text
-from rmqstore.cli.shared.options import command, gathered, root_option
+from rmqstore.cli.shared.options import command, gathered, renamed, root_option
 from rmqstore.errors import CouldNotCheck, RmqStoreError, UsageError
 from rmqstore.formats.times import parse_stamp
 from rmqstore.texts import Placed, Text, joined
@@ -119,20 +119,25 @@ class Selected:
     missing: bool
 
 
+@renamed(keep="--keep-last")
 @command(
     "journals",
     report=True,
     examples=(
         "rmqstore journals /data/rocketmq/store",
         "rmqstore journals /data/rocketmq/store --prune --older-than 30d",
-        "rmqstore journals /data/rocketmq/store --prune --keep 1 --apply",
+        "rmqstore journals /data/rocketmq/store --prune --keep-last 1 --apply",
     ),
 )
 @click.option(
-    "--prune", is_flag=True, help="Remove journals that are undone, and those that --keep or --older-than selects."
+    "--prune", is_flag=True, help="Remove journals that are undone, and those that --keep-last or --older-than selects."
 )
 @click.option(
-    "--keep", type=click.IntRange(0), metavar="N", help="With --prune: remove all but the N newest repairs, too."
+    "--keep-last",
+    "keep",
+    type=click.IntRange(0),
+    metavar="N",
+    help="With --prune: remove all but the N newest repairs, too.",
 )
 @click.option(
     "--older-than",
@@ -160,10 +165,10 @@ def journals(
 ) -> int:
     """List the journals of repairs, newest last: when each was made, what it did, its size, and how to undo it.
 
-    --prune removes journals that are undone or never started, and with --keep or --older-than also those of repairs.
-    A repair without its journal cannot be undone, and its quarantine and lost+found are gone. Unfinished journals are
-    never removed, and unfinished imports only with --older-than; --missing removes what the store has of a journal that
-    was kept elsewhere (--journal) and is gone.
+    --prune removes journals that are undone or never started, and with --keep-last or --older-than also those of
+    repairs. A repair without its journal cannot be undone, and its quarantine and lost+found are gone. Unfinished
+    journals are never removed, and unfinished imports only with --older-than; --missing removes what the store has of a
+    journal that was kept elsewhere (--journal) and is gone.
     Exit code 1: there is something to prune, but --apply was not given.
     """
     from rmqstore.cli.shared.reading import refuse_part
@@ -173,7 +178,7 @@ def journals(
     from rmqstore.repair.journal.pruning import prune_missing
 
     if not prune and (selected != Selected(None, None, False) or apply_it):
-        raise UsageError(Text("--keep, --older-than, --missing and --apply need --prune"), Text("add --prune"))
+        raise UsageError(Text("--keep-last, --older-than, --missing and --apply need --prune"), Text("add --prune"))
     opened = open_store(store, config)
     refuse_part(opened, Text("name the whole store, which has the journals"))
     named = [*roots, *config.directories]

@@ -30,6 +30,7 @@ from rmqstore.cli.shared.options import (
     command,
     gathered,
     json_option,
+    renamed,
 )
 from rmqstore.cli.shared.rights import rights_options
 from rmqstore.errors import NotReadable, OutputExists, UsageError
@@ -58,19 +59,22 @@ class Member:
     peers: str | None
 
 
+@renamed(group="--dledger-group")
 @command(
     "migrate-to-dledger",
     report=True,
     work=True,
     examples=(
-        "rmqstore migrate-to-dledger /data/rocketmq/store --self-id n0 --group broker-a",
+        "rmqstore migrate-to-dledger /data/rocketmq/store --self-id n0 --dledger-group broker-a",
         "rmqstore migrate-to-dledger /data/rocketmq/store -c /etc/rocketmq/broker.conf --self-id n0 --apply",
         "rmqstore migrate-to-dledger STORE --self-id n0 --peers 'n0-h0:40911;n1-h1:40911;n2-h2:40911' \\\n"
         "      --check-replica n1.fingerprint --check-replica n2.fingerprint --apply",
     ),
 )
 @click.option("--self-id", required=True, metavar="ID", help="dLegerSelfId of this node, such as n0.")
-@click.option("--group", metavar="NAME", help="dLegerGroup (default: that of broker.conf, else its brokerName).")
+@click.option(
+    "--dledger-group", "group", metavar="NAME", help="dLegerGroup (default: that of broker.conf, else its brokerName)."
+)
 @click.option(
     "--peers", metavar="TEXT", help="dLegerPeers, such as n0-h0:40911;n1-h1:40911 (default: from broker.conf)."
 )

@@ -12,7 +12,9 @@ import click
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import TIME, many, parse_time, printable, time_text, title
 from rmqstore.cli.printing.table_output import write_rows
-from rmqstore.cli.shared.options import FILE, PATH, Applying, applying, command, gathered
+from rmqstore.cli.shared.options import FILE, PATH, Applying, applying, command, gathered, queue_option
+from rmqstore.cli.shared.settings import closest
+from rmqstore.cli.shared.topics import parse_queues
 from rmqstore.errors import AppliedUnchecked, CouldNotCheck, Refused, UsageError
 from rmqstore.files.disk import is_snapshot_address
 from rmqstore.texts import Placed, Text, joined
@@ -41,14 +43,24 @@ class OffsetsOptions:
 
     groups: tuple[str, ...]
     topics: tuple[str, ...]
-    queues: tuple[int, ...]
+    queues: tuple[str, ...]
     set_of: tuple[str, str] | None
     target: str | None
+    new_group: bool
     clone: tuple[str, str] | None
     source: Path | None
     greatest: bool
     restore_bak: bool
     write_json: Path | None
+
+    def wants(self, row: Committed | GroupProgress) -> bool:
+        """Return whether a row passes the filters."""
+        ids, pairs = parse_queues(self.queues)
+        return (
+            (not self.groups or row.group in self.groups)
+            and (not self.topics or row.topic in self.topics)
+            and (not self.queues or row.queue_id in ids or (row.topic, row.queue_id) in pairs)
+        )
 
 
 @command(
@@ -63,10 +75,9 @@ class OffsetsOptions:
 )
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="Only this group (may be repeated).")
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated).")
-@click.option(
-    "--queue", "queues", multiple=True, type=click.IntRange(0), metavar="ID", help="With --set: only this queue."
-)
+@queue_option
 @click.option("--set", "set_of", nargs=2, metavar="GROUP TOPIC", help="Move a group in a topic to another place.")
+@click.option("--new-group", is_flag=True, help="With --set: the store does not know the group yet.")
 @click.option(
     "--to",
     "target",
@@ -115,10 +126,8 @@ def offsets(out: Output, store: Path, config: BrokerConfig, asked: OffsetsOption
     if len(changes) > 1:
         words = Text("--set, --clone, --from, --restore-bak and --write-json exclude each other")
         raise UsageError(words, Text("give one of them"))
-    if (asked.target is None) != (asked.set_of is None) or (asked.queues and asked.set_of is None):
-        raise UsageError(
-            Text("--set, --to and --queue belong together"), Text("for example: --set GROUP TOPIC --to earliest")
-        )
+    if (asked.target is None) != (asked.set_of is None):
+        raise UsageError(Text("--set and --to belong together"), Text("for example: --set GROUP TOPIC --to earliest"))
     if asked.greatest and asked.source is None:
         raise UsageError(Text("--max needs --from"), Text("for example: --from /backup/store --max"))
     shows = applying.plan_file is None and changes in ([], ["write_json"])
@@ -144,7 +153,10 @@ def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptio
 
     popped = PopProgress.read(store, known, newest=None)
     unread = joined(dict.fromkeys(filter(None, (known.unreadable, popped.unreadable))), "; ")
-    rows = group_progress(store, known, popped, groups=frozenset(asked.groups), topics=frozenset(asked.topics))
+    rows = filter(
+        asked.wants,
+        group_progress(store, known, popped, groups=frozenset(asked.groups), topics=frozenset(asked.topics)),
+    )
     if out.as_json:
         out.report(_document(store) | {"unreadable": unread or None, "offsets": [_row(row) for row in rows]})
     else:
@@ -185,10 +197,7 @@ def _write_json(out: Output, store: Store, known: ConsumerOffsets, asked: Offset
 
     if known.unreadable:
         raise CouldNotCheck(known.unreadable, Text("nothing was written; `rmqstore verify` tells what is wrong"))
-    groups, topics = frozenset(asked.groups), frozenset(asked.topics)
-    rows = [
-        row for row in known.rows() if row.group in (groups or {row.group}) and row.topic in (topics or {row.topic})
-    ]
+    rows = list(filter(asked.wants, known.rows()))
     target = Output(path=path, quiet=out.quiet).keep_out_of(store.path)
     with target.stream() as file:
         file.write(offsets_json(rows))
@@ -219,7 +228,9 @@ def _planned(
     if asked.restore_bak:
         return plan_restore_backup(store), list(_backup_changes(store, known, positions))
     if asked.set_of is not None:
-        changes = _set_changes(known, positions, asked.set_of, str(asked.target), asked.queues)
+        if not asked.new_group:
+            _refuse_unknown_group(store, known, asked.set_of[0])
+        changes = _set_changes(known, positions, asked)
         facts = {"set": "/".join(asked.set_of), "to": str(asked.target)}
     elif asked.clone is not None:
         changes = _clone_changes(known, *asked.clone)
@@ -256,13 +267,34 @@ def _stored(offsets: ConsumerOffsets, group: str, topic: str, queue_id: int) -> 
     return offsets.queues.get(topic, {}).get(queue_id, {}).get(group)
 
 
-def _set_changes(
-    known: ConsumerOffsets, positions: QueuePositions, names: tuple[str, str], target: str, chosen: tuple[int, ...]
-) -> list[OffsetChange]:
+def _refuse_unknown_group(store: Store, known: ConsumerOffsets, group: str) -> None:
+    """Errors: UsageError for a group that has no offsets and is not registered: its name may be mistyped."""
+    from rmqstore.files.config import GROUPS
+    from rmqstore.files.read_rights import config_rows
+
+    registered = config_rows(store, GROUPS)
+    names = {row.group for row in known.rows()}.union(registered or ())
+    if group in names or registered is None:
+        return
+    like = closest(group, names)
+    raise UsageError(
+        Text("the store does not know the group {group}", group=group),
+        Text("did you mean {like}? Or add --new-group", like=like) if like else Text("add --new-group if it is new"),
+    )
+
+
+def _set_changes(known: ConsumerOffsets, positions: QueuePositions, asked: OffsetsOptions) -> list[OffsetChange]:
     from rmqstore.repair.offsets import change_between
 
-    group, topic = names
+    assert asked.set_of is not None
+    (group, topic), target = asked.set_of, str(asked.target)
+    numbers, pairs = parse_queues(asked.queues)
+    chosen = sorted(numbers | {queue_id for name, queue_id in pairs if name == topic})
     ids = positions.queues(topic)
+    if wrong := [f"{name}/{queue_id}" for name, queue_id in pairs if name != topic]:
+        raise UsageError(
+            Text("--queue {queue} is not of the topic {topic}", queue=wrong[0], topic=topic), Text("leave it out")
+        )
     if missing := sorted(set(chosen) - set(ids)) or not ids:
         which = f"{topic}/{missing[0]}" if isinstance(missing, list) else topic
         raise UsageError(Text("the store has no queue {which}", which=which), Text("`rmqstore info` lists the queues"))

@@ -13,7 +13,7 @@ from rmqstore.cli.printing.output import Output
 from rmqstore.cli.printing.quantities import SIZE, TIME, bytes_text, many
 from rmqstore.cli.printing.table_output import write_rows
 from rmqstore.cli.shared.help_pages import kept
-from rmqstore.cli.shared.options import SINCE, command, config_option, gathered, json_option
+from rmqstore.cli.shared.options import SINCE, command, config_option, gathered, json_option, renamed
 from rmqstore.errors import UsageError
 from rmqstore.texts import Placed, Text, joined
 
@@ -55,6 +55,7 @@ class JobOptions:
     fillers: bool
 
 
+@renamed(set="--conf")
 @command(
     "pipeline",
     store=False,
@@ -67,7 +68,7 @@ class JobOptions:
 @click.argument("job", type=click.Choice(JOBS), metavar="JOB")
 @click.argument("stores", nargs=-1, metavar="STORE...")
 @click.option("--master", metavar="URL", help="Spark master: spark://…, yarn or k8s://… (default: local[*], embedded).")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Spark setting (may be repeated).")
+@click.option("--conf", "settings", multiple=True, metavar="KEY=VALUE", help="Spark setting (may be repeated).")
 @click.option("--py-files", metavar="FILES", help="Zip with rmqstore, for executors without it.")
 @click.option(
     "-o",
@@ -128,7 +129,7 @@ def pipeline(
             for key in unknown_settings(spark, [key for key, _ in map(_pair, session.settings)]):
                 out.note(
                     Text(
-                        "note: --set {key} has no effect: Spark {version} has no such setting",
+                        "note: --conf {key} has no effect: Spark {version} has no such setting",
                         key=key,
                         version=spark.version,
                     )
@@ -162,7 +163,7 @@ def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 def _pair(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not sign or not key:
-        raise UsageError(Text("--set {text} is not KEY=VALUE", text=text), "--set spark.executor.memory=4g")
+        raise UsageError(Text("--conf {text} is not KEY=VALUE", text=text), "--conf spark.executor.memory=4g")
     return key, value
 
 

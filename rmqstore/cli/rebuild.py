@@ -10,7 +10,7 @@ import click
 
 from rmqstore.cli.printing.output import Output
 from rmqstore.cli.shared.filters import FilterOptions
-from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered
+from rmqstore.cli.shared.options import Applying, WorkOptions, applying, command, gathered, queue_option
 from rmqstore.cli.shared.topics import parse_queues
 from rmqstore.errors import UsageError
 from rmqstore.texts import Text
@@ -45,9 +45,7 @@ class RebuildTarget:
 )
 @click.argument("part", type=click.Choice(PARTS), metavar="PART")
 @click.option("--topic", "topics", multiple=True, metavar="NAME", help="Only this topic (may be repeated).")
-@click.option(
-    "--queue", "queues", multiple=True, metavar="ID", help="Only this queue: id or TOPIC/ID (may be repeated)."
-)
+@queue_option
 @click.option(
     "--storage",
     type=click.Choice(STORAGES),

@@ -52,6 +52,15 @@ class ReplicaOptions:
         return HealOptions(self.extend, self.heal_fillers)
 
 
+class Role(click.Choice[str]):
+    """The role of a broker. Plans and JSON call `dledger` dledger-group, which was also its name here."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the role as plans name it."""
+        chosen = super().convert("dledger" if value == "dledger-group" else value, param, ctx)
+        return "dledger-group" if chosen == "dledger" else chosen
+
+
 @command(
     "recover",
     report=True,
@@ -77,7 +86,7 @@ class ReplicaOptions:
 )
 @click.option(
     "--role",
-    type=click.Choice(["master", "single", "slave", "controller", "dledger-group"]),
+    type=Role(["master", "single", "slave", "controller", "dledger"]),
     help="Role of the broker (default: from broker.conf and the store).",
 )
 @click.option("--only", metavar="CODE", multiple=True, help="Repair only this problem code (may be repeated).")

@@ -13,7 +13,7 @@ import click
 
 from rmqstore.cli.printing.output import Output, refuse_inside
 from rmqstore.cli.printing.quantities import OFFSET, TIME, many, parse_time, time_text
-from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered, named_roots
+from rmqstore.cli.shared.options import PATH, WorkOptions, broker_option, command, gathered, named_roots, renamed
 from rmqstore.cli.shared.rights import rights_options
 from rmqstore.errors import NotReadable, OutputExists, UsageError
 from rmqstore.files.disk import REPOSITORY, real_path
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _SHOWN_GROUPS = 5
 
 
+@renamed(id="--self-id")
 @command(
     "restore",
     store=False,
@@ -46,7 +47,7 @@ _SHOWN_GROUPS = 5
     type=click.Choice(["master", "slave", "controller", "dledger"]),
     help="What the broker will be (default: what it was).",
 )
-@click.option("--id", "self_id", metavar="ID", help="dLegerSelfId of a DLedger member (default: what it was).")
+@click.option("--self-id", metavar="ID", help="dLegerSelfId of a DLedger member (default: what it was).")
 @broker_option
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Number of processes (default: one per core).")
 @click.option("--dry-run", is_flag=True, help="Show what would be restored; write nothing.")
@@ -158,6 +159,7 @@ def _result_lines(done: RestoredStore, target: Path, what: str, replica: str = "
         yield Text("  … and {groups}", groups=many(len(rows) - _SHOWN_GROUPS, "more group"))
 
 
+@renamed(id="--self-id")
 @command(
     "seed",
     report=True,
@@ -165,14 +167,14 @@ def _result_lines(done: RestoredStore, target: Path, what: str, replica: str = "
     examples=(
         "rmqstore seed /data/rocketmq/store /data/new-slave --role slave -c /etc/rocketmq/broker.conf",
         "rmqstore seed /data/rocketmq/store /mnt/node2/store --role controller --max-rate 100M",
-        "rmqstore seed /data/rocketmq/store /mnt/node3/store --role dledger --id n2",
+        "rmqstore seed /data/rocketmq/store /mnt/node3/store --role dledger --self-id n2",
     ),
 )
 @click.argument("target", type=PATH, metavar="DIR")
 @click.option(
     "--role", type=click.Choice(["slave", "controller", "dledger"]), required=True, help="What the new broker will be."
 )
-@click.option("--id", "self_id", metavar="ID", help="With --role dledger: dLegerSelfId of the new broker, such as n2.")
+@click.option("--self-id", metavar="ID", help="With --role dledger: dLegerSelfId of the new broker, such as n2.")
 @rights_options
 @broker_option
 @gathered("options", "rmqstore.backup.restore:SeedOptions")

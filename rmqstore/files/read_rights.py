@@ -57,7 +57,7 @@ class ReadRights:
         """Read the tables that a broker would load. Errors: none; a table that cannot be read is unknown."""
         if store.part is not None or store.config.role == "slave":
             return cls()
-        topics, groups = _rows(store, TOPICS), _rows(store, GROUPS)
+        topics, groups = config_rows(store, TOPICS), config_rows(store, GROUPS)
         rights = None
         if topics is not None:
             rights = {name: _rights(config) for name, config in topics.items() if isinstance(config, dict)}
@@ -88,7 +88,7 @@ def _is_disabled(group: Mapping[str, JsonValue]) -> bool:
     return group.get("consumeEnable") in (False, "false")  # 0 == False
 
 
-def _rows(store: Store, table: str) -> Mapping[str, JsonValue] | None:
+def config_rows(store: Store, table: str) -> Mapping[str, JsonValue] | None:
     """Return a table as the broker loads it; None if it is missing or cannot be read."""
     directory = directory_of(store, table)
     if directory is None:

@@ -68,4 +68,4 @@ BODY = ("body", "body_base64")
 SIDE = ("topic_base64", "properties_base64", "last_separator", "version", "filler", "mended", "stale")
 """Fields that only some rows of an export have: what other fields lose, and the marks of fillers and old records."""
 POSITIONS = ("offset", "size", "msg_id")
-"""The fields that `export --positions` adds."""
+"""The fields that `export --offsets` adds."""

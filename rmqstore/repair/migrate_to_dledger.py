@@ -89,7 +89,7 @@ class Target:
                 )
             )
         if not self.group.strip() or any(c in self.group for c in "\r\n"):
-            raise UsageError(Text("--group must not be empty"))
+            raise UsageError(Text("--dledger-group must not be empty"))
         found: list[tuple[str, str]] = []
         for part in filter(None, (p.strip() for p in self.peers.split(";"))):
             match = _PEER.fullmatch(part)

@@ -62,7 +62,7 @@ def advice_for(reason: str) -> str:
     if "No module named 'rmqstore." in reason:
         return Text("executors have another version of rmqstore: give them this one")
     if "No module named" in reason:
-        return Text("executors lack this library: install it there, or send an archive with --set spark.archives=…")
+        return Text("executors lack this library: install it there, or send an archive with --conf spark.archives=…")
     if "Cannot run program" in reason:
         return Text("executors lack this interpreter: name theirs with PYSPARK_PYTHON")
     return SparkFailed.advice

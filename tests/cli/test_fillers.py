@@ -177,7 +177,7 @@ def test_a_filler_without_a_mark_is_known_by_its_journal(tmp_path: Path) -> None
     store, lost = repaired("5.4.0-clean", tmp_path)
     (journal,) = (store / ".rmqstore").iterdir()
     plan = json.loads((journal / "plan.json").read_text())
-    other = next(r for r in rows("export", str(store), "--positions") if r["topic"] == "Order_11")
+    other = next(r for r in rows("export", str(store), "--offsets") if r["topic"] == "Order_11")
     names = ("topic", "queue_id", "queue_offset", "offset")
     plan["facts"]["fillers"].append({name: other[name] for name in names} | {"length": other["size"], "marked": ""})
     (journal / "plan.json").write_text(json.dumps(plan))

@@ -53,9 +53,9 @@ def test_other_messages_have_no_inner_ones() -> None:
 @pytest.mark.parametrize("name", STORES)
 def test_an_export_writes_the_messages_of_a_batch_one_by_one(name: str, tmp_path: Path) -> None:
     store = str(unpack(name))
-    batches = [json.loads(line) for line in run("export", store, "--positions").stdout.splitlines()]
+    batches = [json.loads(line) for line in run("export", store, "--offsets").stdout.splitlines()]
     batches = [row for row in batches if "INNER_NUM" in row["properties"]]
-    rows = [json.loads(line) for line in run("export", store, "--positions", "--split-batches").stdout.splitlines()]
+    rows = [json.loads(line) for line in run("export", store, "--offsets", "--split-batches").stdout.splitlines()]
     for batch in batches:
         own = [row for row in rows if row["offset"] == batch["offset"]]
         place = f"{batch['topic']}/{batch['queue_id']}/{batch['queue_offset']}"

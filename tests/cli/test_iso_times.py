@@ -41,7 +41,7 @@ def ms(text: str) -> int:
         ("dump", "--limit", "40", "--reverse", "--body", "text"),
         ("dump", "--what", "dledger"),
         ("export", "--no-body"),
-        ("export", "--positions", "--decode", "--text"),
+        ("export", "--offsets", "--decode", "--text"),
         ("offsets",),
     ],
 )

@@ -88,10 +88,10 @@ def test_repairs_are_pruned_from_the_oldest_on_when_asked_for(store: Path) -> No
     times = store.stat().st_mtime_ns
     assert [row["prune"] for row in rows(store, "--prune")] == [False, False]
     assert [row["prune"] for row in rows(store, "--prune", "--older-than", "1d")] == [False, False]
-    assert [row["prune"] for row in rows(store, "--prune", "--keep", "1", exit_code=1)] == [True, False]
-    result = run("journals", str(store), "--prune", "--keep", "1")
+    assert [row["prune"] for row in rows(store, "--prune", "--keep-last", "1", exit_code=1)] == [True, False]
+    result = run("journals", str(store), "--prune", "--keep-last", "1")
     assert f"{names[0]} (applied): it can no longer be undone after that" in result.stdout
-    rows(store, "--prune", "--keep", "1", "--apply")
+    rows(store, "--prune", "--keep-last", "1", "--apply")
     assert [path.name for path in (store / ".rmqstore").iterdir()] == names[1:]
     assert content(store) == data
     rows(store, "--prune", "--older-than", "0s", "--apply")
@@ -117,7 +117,7 @@ def test_a_prune_that_was_killed_is_marked_and_ends_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(Disk, "unlink", failing)
-        assert run("journals", str(store), "--prune", "--keep", "0", "--apply").exit_code == 130
+        assert run("journals", str(store), "--prune", "--keep-last", "0", "--apply").exit_code == 130
     assert [row["state"] for row in rows(store)] == ["pruning"]
     result = run("undo", str(store / ".rmqstore" / name))
     assert result.exit_code == 5 and "was being removed" in result.stderr
@@ -130,7 +130,7 @@ def test_a_journal_outside_of_the_store_is_pruned_whole(store: Path, tmp_path: P
     flip(store / "commitlog" / FIRST, 4000)
     assert run("recover", str(store), "--apply", "--journal", str(tmp_path / "journals")).exit_code == 0
     assert rows(store)[0]["journal"].startswith(str(tmp_path / "journals"))
-    rows(store, "--prune", "--keep", "0", "--apply")
+    rows(store, "--prune", "--keep-last", "0", "--apply")
     assert not any((tmp_path / "journals").glob("*"))
     assert rows(store) == []
 
@@ -193,5 +193,5 @@ def test_a_pointer_to_something_else_removes_nothing_there(store: Path, tmp_path
 
 
 def test_limits_need_prune() -> None:
-    result = run("journals", str(unpack(STORE)), "--keep", "1")
+    result = run("journals", str(unpack(STORE)), "--keep-last", "1")
     assert result.exit_code == 2 and "need --prune" in result.stderr

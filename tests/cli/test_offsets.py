@@ -63,6 +63,20 @@ def test_the_list_has_every_offset_with_its_lag(name: str) -> None:
             assert (row["next_timestamp"] is None) == (row["lag"] == 0)
 
 
+def test_a_group_that_the_store_does_not_know_needs_an_option(store: Path) -> None:
+    words = ("--set", "brand-new", TOPIC, "--to", "earliest")
+    assert run("offsets", str(store), *words).exit_code == 2
+    changed(store, *words, "--new-group")
+    assert Committed(TOPIC, "brand-new", 0, 0) in rows(store)
+    changed(store, "--set", "brand-new", TOPIC, "--to", "latest")
+
+
+def test_queues_narrow_the_list() -> None:
+    found = ask(unpack("5.4.0-clean"), "--group", GROUP, "--queue", "1", "--queue", "Pay_11_Topic/0")["offsets"]
+    names = {(r["topic"], r["queue_id"]) for r in found}
+    assert (TOPIC, 1) in names and all(number == 1 or name == "Pay_11_Topic" for name, number in names)
+
+
 def test_filters_narrow_the_list() -> None:
     found = ask(unpack("5.4.0-clean"), "--group", GROUP, "--topic", TOPIC)["offsets"]
     assert [(r["group"], r["topic"], r["queue_id"]) for r in found] == [(GROUP, TOPIC, n) for n in range(4)]
@@ -119,7 +133,9 @@ def test_a_time_means_the_first_message_stored_then_or_later(store: Path) -> Non
     [
         (("--set", GROUP, TOPIC), "belong together"),
         (("--to", "earliest"), "belong together"),
-        (("--queue", "1"), "belong together"),
+        (("--queue", "x"), "is not a queue"),
+        (("--set", "CG_part_1", TOPIC, "--to", "latest"), "did you mean CG_part_11? Or add --new-group"),
+        (("--set", GROUP, TOPIC, "--to", "latest", "--queue", "Pay_11_Topic/0"), "is not of the topic Order_11"),
         (("--max",), "--max needs --from"),
         (("--set", GROUP, TOPIC, "--to", "earliest", "--restore-bak"), "exclude each other"),
         (("--set", GROUP, TOPIC, "--to", "100000"), "is outside of Order_11/0"),
@@ -226,7 +242,8 @@ def test_pop_progress_is_in_the_list() -> None:
 def test_a_group_without_offsets_is_pointed_out(store: Path) -> None:
     """A group that is spelled wrong would otherwise look like a change."""
     known, unknown = (
-        run("offsets", str(store), "--set", name, "Order_11", "--to", "10") for name in ("CG_part_11", "No")
+        run("offsets", str(store), "--set", name, "Order_11", "--to", "10", "--new-group")
+        for name in ("CG_part_11", "No")
     )
     assert "has no offset there yet" not in known.output
     assert "No has no offset there yet" in unknown.output

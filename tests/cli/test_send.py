@@ -85,7 +85,7 @@ def test_a_store_is_sent_as_its_export_is(cluster: Cluster, tmp_path: Path) -> N
         if suffix == "parquet":
             pytest.importorskip("pyarrow")
         file = tmp_path / f"export.{suffix}"
-        assert run("export", str(store), "--positions", "-o", str(file)).exit_code == 0
+        assert run("export", str(store), "--offsets", "-o", str(file)).exit_code == 0
         cluster.order()
         assert cluster.send(file, "--journal", str(tmp_path / f"j-{suffix}"))["sent"] == answer["sent"]
         for one, other in zip(cluster.got, from_store, strict=True):

@@ -313,7 +313,7 @@ def test_pruning_never_deletes_the_journal_of_another_store(tmp_path: Path, othe
     store = copy_store("5.4.0-clean", tmp_path)
     points(store, other.name if named_alike else NAME, other)
     before = everything(other.parent.parent)
-    pruned = run("journals", str(store), "--prune", "--keep", "0", "--missing", "--apply")
+    pruned = run("journals", str(store), "--prune", "--keep-last", "0", "--missing", "--apply")
     assert pruned.exit_code == 0, pruned.output
     assert everything(other.parent.parent) == before
     assert not (store / ".rmqstore").exists()

@@ -115,7 +115,7 @@ def test_every_format_has_the_same_rows_as_the_records(name: str, words: list[st
 def test_dump_and_export_say_the_same_in_the_fields_that_both_have(name: str) -> None:
     store = unpack(name)
     dumped = [json.loads(line) for line in command.run("dump", str(store), "--format", "ndjson").stdout.splitlines()]
-    rows = [json.loads(line) for line in command.run("export", str(store), "--positions").stdout.splitlines()]
+    rows = [json.loads(line) for line in command.run("export", str(store), "--offsets").stdout.splitlines()]
     sound = [row for row in dumped if row["crc_ok"]]
     assert len(rows) == len(sound) > 0
     for row, other in zip(rows, sound, strict=True):

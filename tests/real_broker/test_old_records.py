@@ -62,11 +62,11 @@ def test_old_records_after_the_end_of_a_log(name: str, tmp_path: Path, oracle: C
         {"log": "commitlog", "end": end, "last_timestamp": rows[0]["store_timestamp"] + rows[0]["older_by"]}
     ]
 
-    exported = [json.loads(line) for line in run("export", str(store), "--stale", "--positions").stdout.splitlines()]
+    exported = [json.loads(line) for line in run("export", str(store), "--stale", "--offsets").stdout.splitlines()]
     assert [(row["offset"], row["stale"]) for row in exported] == [(r.position, True) for r in left]
-    log = [json.loads(line) for line in run("export", str(store), "--positions").stdout.splitlines()]
+    log = [json.loads(line) for line in run("export", str(store), "--offsets").stdout.splitlines()]
     assert not any("stale" in row or row["offset"] >= end for row in log)
 
     run("recover", str(store), "--apply")
     assert run_json("lost", str(store), "--stale", exit_code=0)["messages"] == []
-    assert [json.loads(line) for line in run("export", str(store), "--positions").stdout.splitlines()] == log
+    assert [json.loads(line) for line in run("export", str(store), "--offsets").stdout.splitlines()] == log

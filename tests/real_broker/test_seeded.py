@@ -47,7 +47,7 @@ def test_a_seeded_member_joins_its_dledger_group(version: str, tmp_path: Path, w
     """n1 is seeded from the stopped n0, n2 from the running one. In the end, n2 is needed for the majority."""
     made = meta(f"{version}-dledger")
     stores = [copy_store(f"{version}-dledger", tmp_path), tmp_path / "n1", tmp_path / "n2"]
-    run_json("seed", str(stores[0]), str(stores[1]), "--role", "dledger", "--id", "n1", exit_code=0)
+    run_json("seed", str(stores[0]), str(stores[1]), "--role", "dledger", "--self-id", "n1", exit_code=0)
     names = whole_broker(version, tmp_path / "unused")
     names.start_name_server()
     own = {"namesrvAddr": names.name_server}
@@ -62,7 +62,7 @@ def test_a_seeded_member_joins_its_dledger_group(version: str, tmp_path: Path, w
     for broker in brokers[:2]:
         broker.wait()
     acknowledged = produced(names, 20)
-    seeded = run_json("seed", str(stores[0]), str(stores[2]), "--role", "dledger", "--id", "n2", exit_code=0)
+    seeded = run_json("seed", str(stores[0]), str(stores[2]), "--role", "dledger", "--self-id", "n2", exit_code=0)
     acknowledged |= produced(names, 20)
     brokers[2].start()
     acknowledged |= produced(names, 20)

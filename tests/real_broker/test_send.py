@@ -138,7 +138,7 @@ def test_kills_lose_nothing_and_send_nothing_twice_unsaid(
 
 def _with_offsets(source: Path, folder: Path) -> list[dict[str, Any]]:
     file = folder / "source.ndjson"
-    assert run("export", str(source), "--positions", "--decode", "-o", str(file)).exit_code == 0
+    assert run("export", str(source), "--offsets", "--decode", "-o", str(file)).exit_code == 0
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 

@@ -62,10 +62,10 @@ def test_a_cluster_gives_the_local_answers_with_rmqstore_by_py_files_only(tmp_pa
     python, package = python_without_rmqstore(tmp_path / "venv"), package_zip(tmp_path / "rmqstore.zip")
     store = unpack("5.4.0-killed")
     with running(tmp_path) as cluster:
-        more = [word for k, v in SETTINGS.items() for word in ("--set", f"{k}={v}")]
+        more = [word for k, v in SETTINGS.items() for word in ("--conf", f"{k}={v}")]
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r}); from benchmarks.equal import main; main()"
         words = ["--size", "6M", "--file-size", "2M", "--topics", "2", "--split-size", "64K,1M", "--json"]
-        master = ["--master", cluster.master, "--set", f"spark.submit.pyFiles={package}"]
+        master = ["--master", cluster.master, "--conf", f"spark.submit.pyFiles={package}"]
         found = said(
             job([sys.executable, "-c", code, *words, "--data", str(tmp_path), *master, *more], tmp_path, python)
         )

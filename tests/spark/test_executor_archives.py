@@ -23,7 +23,7 @@ from tests.stores import ROOT, unpack
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("needs_spark")]
 
-MORE = [word for key, value in SETTINGS.items() for word in ("--set", f"{key}={value}")]
+MORE = [word for key, value in SETTINGS.items() for word in ("--conf", f"{key}={value}")]
 QUERY = "select topic, count(*) n from messages group by topic order by n desc"
 
 
@@ -32,7 +32,7 @@ def check_jobs(folder: Path, archive: Path, python: str) -> None:
     store = unpack("5.4.0-killed")
     expected = verify(open_store(store), VerifyOptions(jobs=1))
     with running(folder) as cluster:
-        how = ["--master", cluster.master, "--set", f"spark.archives={archive.name}#env", *MORE, "--json"]
+        how = ["--master", cluster.master, "--conf", f"spark.archives={archive.name}#env", *MORE, "--json"]
         rmqstore = [sys.executable, "-m", "rmqstore", "pipeline"]
         done = job([*rmqstore, "verify", store, "--split-size", "64K", *how], archive.parent, Path(python))
         assert done.returncode == expected.exit_code, done.stderr[-3000:]

@@ -90,7 +90,7 @@ def test_a_missing_archive_is_not_a_master_that_does_not_answer(
     monkeypatch.setattr(session, "_active_session", lambda: None)  # other tests of this process leave one
     result = run(
         *("pipeline", "verify", str(unpack(STORE)), "--master", "spark://127.0.0.1:1"),
-        *("--set", f"spark.archives={tmp_path}/nope.tar.gz#env"),
+        *("--conf", f"spark.archives={tmp_path}/nope.tar.gz#env"),
     )
     assert result.exit_code == 3
     assert result.stderr == (

@@ -16,12 +16,13 @@ import importlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec
 
 import click
 from click.core import ParameterSource
 
-from rmqstore.cli.printing.output import Output
+from rmqstore.cli.printing.output import Output, warn
 from rmqstore.cli.printing.quantities import SIZE, TIME, UTC_KEY
 from rmqstore.cli.shared.completion import add_completion
 from rmqstore.cli.shared.filters import FilterOptions
@@ -115,6 +116,8 @@ class Command(click.Command):
     """A command whose help ends with examples, one per line."""
 
     examples: tuple[str, ...] = ()
+    renamed: Mapping[str, str] = MappingProxyType({})
+    """Old spellings of options, with the new ones."""
     context_class = Context
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
@@ -124,7 +127,18 @@ class Command(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Take defaults from the environment and the settings file."""
         ctx.default_map = defaults({p.name for p in self.params if p.name})
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, self._in_new_spelling(args))
+
+    def _in_new_spelling(self, args: list[str]) -> list[str]:
+        end = args.index("--") if "--" in args else len(args)
+        out = []
+        for word in args[:end]:
+            old, sign, value = word.partition("=")
+            new = self.renamed.get(old, old)
+            if new != old:
+                warn(Text("note: {old} is now {new}; the next release refuses the old spelling", old=old, new=new))
+            out.append(f"{new}{sign}{value}")
+        return out + args[end:]
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         super().format_epilog(ctx, formatter)
@@ -191,6 +205,23 @@ def command(
         return result
 
     return decorate
+
+
+def renamed(**options: str) -> Callable[[click.Command], click.Command]:
+    """Let old spellings of options work, with a note: `renamed(id="--self-id")` for --id."""
+
+    def decorate(command: click.Command) -> click.Command:
+        assert isinstance(command, Command)
+        command.renamed = {f"--{old}": new for old, new in options.items()}
+        return command
+
+    return decorate
+
+
+def queue_option(function: Callable[..., int]) -> Callable[..., int]:
+    """Return the option --queue, as `queues`, of a command without the other filters."""
+    words = Text("Only this queue: a queue id, or TOPIC/ID (may be repeated).")
+    return click.option("--queue", "queues", multiple=True, metavar="ID", help=words)(function)
 
 
 def broker_option(function: Callable[..., int]) -> Callable[..., int]:

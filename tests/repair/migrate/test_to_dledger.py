@@ -45,7 +45,7 @@ def test_plan_names_pad_first_file_and_settings_and_writes_nothing(tmp_path: Pat
     store = make("5.4.0", "partly-filled", tmp_path)
     before = tree(store)
     _, at = end_of(store)
-    document = _plan(store, "--group", "broker-11")
+    document = _plan(store, "--dledger-group", "broker-11")
     assert tree(store) == before
     assert document["pad"] == {"file": LAST, "at": at, "size": FILE_SIZE - at}
     assert (document["ready"], document["applied"], document["journal"]) == (True, False, None)
