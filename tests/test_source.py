@@ -62,6 +62,7 @@ READERS = {
     "repair/migrate_to_commitlog.py": "the new store",
     "repair/rebuild/rocksdb.py": "a new database in a temporary directory",
     "repair/replica/": "the path or broker.conf of a replica that --replica names",
+    "views/fleet.py": "results of commands, which the user names",
     "spark/": "outputs of jobs, and Spark's own files",
     "views/fingerprint.py": "a file that compare --fingerprint-out has written",
     "views/reports.py": "journals of repairs",

@@ -52,7 +52,7 @@ class ReplicaOptions:
         return HealOptions(self.extend, self.heal_fillers)
 
 
-class Role(click.Choice[str]):
+class RoleChoice(click.Choice[str]):
     """The role of a broker. Plans and JSON call `dledger` dledger-group, which was also its name here."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
@@ -86,7 +86,7 @@ class Role(click.Choice[str]):
 )
 @click.option(
     "--role",
-    type=Role(["master", "single", "slave", "controller", "dledger"]),
+    type=RoleChoice(["master", "single", "slave", "controller", "dledger"]),
     help="Role of the broker (default: from broker.conf and the store).",
 )
 @click.option("--only", metavar="CODE", multiple=True, help="Repair only this problem code (may be repeated).")

@@ -30,7 +30,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _ESCAPED = re.compile(r"\\(.)")
 
 
-class State(StrEnum):
+class StoreState(StrEnum):
     """What is known of a store, the best first."""
 
     SOUND = "sound"
@@ -46,16 +46,16 @@ class State(StrEnum):
     @property
     def rank(self) -> int:
         """Greatest for the worst."""
-        return list(State).index(self)
+        return list(StoreState).index(self)
 
 
 _WORDS = {
-    State.SOUND: Text("sound"),
-    State.UNCHECKED: Text("not checked completely"),
-    State.UNREADABLE: Text("not opened"),
-    State.PROBLEMS: Text("with problems"),
+    StoreState.SOUND: Text("sound"),
+    StoreState.UNCHECKED: Text("not checked completely"),
+    StoreState.UNREADABLE: Text("not opened"),
+    StoreState.PROBLEMS: Text("with problems"),
 }
-_EXIT_CODES = {State.SOUND: 0, State.UNCHECKED: 4, State.UNREADABLE: 3, State.PROBLEMS: 1}
+_EXIT_CODES = {StoreState.SOUND: 0, StoreState.UNCHECKED: 4, StoreState.UNREADABLE: 3, StoreState.PROBLEMS: 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Row:
 
     host: str
     store: str
-    state: State = State.UNCHECKED
+    state: StoreState = StoreState.UNCHECKED
     verdict: str = ""
     starts: bool | None = None
     lost_at_next_start: int = 0
@@ -85,7 +85,7 @@ class Row:
     @property
     def counted(self) -> bool:
         """Whether a result says how many messages are lost."""
-        return self.checked is not None and self.state is not State.UNREADABLE
+        return self.checked is not None and self.state is not StoreState.UNREADABLE
 
     @property
     def badness(self) -> tuple[int, bool, int, int, int]:
@@ -117,7 +117,7 @@ class Fleet:
     unreadable: tuple[tuple[str, str], ...]
 
     @property
-    def states(self) -> Counter[State]:
+    def states(self) -> Counter[StoreState]:
         """The number of stores in each state."""
         return Counter(row.state for row in self.rows)
 
@@ -135,8 +135,8 @@ class Fleet:
     @property
     def exit_code(self) -> int:
         """That of the worst store; a file that is no result counts as a store that cannot be opened."""
-        states = [row.state for row in self.rows] + [State.UNREADABLE] * bool(self.unreadable)
-        return max(states, key=lambda state: state.rank, default=State.UNREADABLE).exit_code
+        states = [row.state for row in self.rows] + [StoreState.UNREADABLE] * bool(self.unreadable)
+        return max(states, key=lambda state: state.rank, default=StoreState.UNREADABLE).exit_code
 
 
 @dataclass(slots=True)
@@ -268,7 +268,7 @@ def _of_object(value: Mapping[str, Any], host: str, time: int) -> Row | None:
         return Row(host, place, verdict=_NOT_VERIFIED, backup=time if made is None else made)
     if isinstance(error := value.get("error"), dict):
         path = store if "store" in value else ""
-        return Row(host, path, State.UNREADABLE, str(error.get("message")), checked=time)
+        return Row(host, path, StoreState.UNREADABLE, str(error.get("message")), checked=time)
     if schema.startswith("rmqstore.verify/"):
         broker, problems = _mapping(value.get("broker")), _problems(value.get("counts"))
     elif schema.startswith("rmqstore.doctor/"):
@@ -294,10 +294,14 @@ def _of_object(value: Mapping[str, Any], host: str, time: int) -> Row | None:
 _NOT_VERIFIED = Text("not verified")
 
 
-def _state(row: Row, *, clean: bool) -> State:
+def _state(row: Row, *, clean: bool) -> StoreState:
     if clean:
-        return State.SOUND
-    return State.PROBLEMS if row.problems or row.starts is False or row.lost or row.undelivered else State.UNCHECKED
+        return StoreState.SOUND
+    return (
+        StoreState.PROBLEMS
+        if row.problems or row.starts is False or row.lost or row.undelivered
+        else StoreState.UNCHECKED
+    )
 
 
 def _problems(value: object) -> dict[str, int]:
@@ -357,11 +361,11 @@ def _of_metrics(text: str, host: str) -> Iterator[Row]:
 def _verified(row: Row, values: Mapping[str, float], problems: Mapping[str, int]) -> Row:
     exit_code, starts = _count(values.get("rmqstore_exit_code", 3)), values.get("rmqstore_next_start_ok")
     codes = _problems(problems)
-    states = {0: State.SOUND, 1: State.PROBLEMS, 4: State.UNCHECKED}
+    states = {0: StoreState.SOUND, 1: StoreState.PROBLEMS, 4: StoreState.UNCHECKED}
     words = ", ".join(f"{code} x {count:,}" for code, count in codes.items())
     return replace(
         row,
-        state=states.get(exit_code, State.UNREADABLE),
+        state=states.get(exit_code, StoreState.UNREADABLE),
         verdict=words or _VERDICTS.get(exit_code, Text("not checked")),
         starts=True if starts else None,  # 0 may also mean that consumers do not get all messages
         lost_at_next_start=_count(values.get("rmqstore_messages_lost_at_next_start")),
@@ -395,6 +399,6 @@ def _aged(row: Row, now: int, max_age: int | None) -> Row:
     """Return a row that says nothing about a store whose result is too old, unless it is bad."""
     row = replace(row, checked=row.checked or None)
     old = max_age is not None and (row.checked is None or now - row.checked > max_age)
-    if not old or row.state is not State.SOUND:
+    if not old or row.state is not StoreState.SOUND:
         return row
-    return replace(row, state=State.UNCHECKED, verdict=Text("the result is old: {verdict}", verdict=row.verdict))
+    return replace(row, state=StoreState.UNCHECKED, verdict=Text("the result is old: {verdict}", verdict=row.verdict))
