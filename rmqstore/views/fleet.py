@@ -22,7 +22,7 @@ from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.errors import CouldNotCheck, about
 from rmqstore.texts import Placed, Text, joined, many
 
-_LARGEST = 256 << 20  # bytes
+_LARGEST = 64 << 20  # bytes
 _OBJECTS, _METRICS = (".json", ".ndjson", ".jsonl"), (".prom",)
 _KINDS = re.compile(r"[._-](verify|doctor|backup)$")
 _SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
@@ -211,7 +211,7 @@ def _files(place: Path) -> Iterator[tuple[Path, str]]:
         names.sort()
         for name in sorted(files):
             path = Path(folder, name)
-            if path.suffix in (*_OBJECTS, *_METRICS):
+            if path.suffix in (*_OBJECTS, *_METRICS) and path.is_file():  # a pipe would wait for a writer
                 parts = path.relative_to(place).parts
                 yield path, parts[0] if len(parts) > 1 else _KINDS.sub("", path.stem)
 

@@ -171,6 +171,14 @@ def test_a_file_without_a_result_is_named(content: bytes, why: str, tmp_path: Pa
     assert f"{path}: not read: {why}" in run("fleet", str(path)).stdout
 
 
+def test_only_files_of_a_directory_are_read(results: Path, tmp_path: Path) -> None:
+    (tmp_path / "b.json").write_bytes((results / "b.json").read_bytes())
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "device.json").symlink_to("/dev/zero")
+    (tmp_path / "folder.json").mkdir()
+    assert [row["host"] for row in rows(str(tmp_path))] == ["b"]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     found = run_json("fleet", str(tmp_path / "none"), exit_code=3)
     assert found["unreadable"] == [{"path": str(tmp_path / "none"), "reason": "No such file or directory"}]
