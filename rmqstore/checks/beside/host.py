@@ -3,9 +3,10 @@ elsewhere, with other limits.
 
 A broker maps every file of its logs, queues and index, and keeps each of them open. With more mappings than
 vm.max_map_count its log has `java.io.IOException: Map failed`, with more open files than allowed `Too many open files`.
-An index file is named by the local time of its creation, and the files are loaded in the order of their names.
+An index file is named by the local time of its creation. The files are loaded in the order of their names, and a query
+goes back from the last one to the first that begins before the time asked for.
 
-Source: DefaultMappedFile#init, IndexService#load, #getAndCreateLastIndexFile (RocketMQ 4.9.7 to 5.5.1)
+Source: DefaultMappedFile#init, IndexService#load, #queryOffset (RocketMQ 4.9.7 to 5.5.1)
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def host_notes(store: Store, last_time: int) -> Iterator[str]:
         )
     if len(zones := index_zones(store)) > 1:
         yield Text(
-            "the index files were named in different time zones ({first} and {second}): a broker sorts them by name, "
-            "and may continue an old one",
+            "the index files were named in different time zones ({first} and {second}): a broker searches them in the "
+            "order of their names, and a query by key and time may miss messages",
             first=_zone(zones[0]),
             second=_zone(zones[1]),
         )
