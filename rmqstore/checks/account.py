@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.log.commitlog import framed_records, is_framed
-from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.log.queue_parts import QueuePart, place_of
 from rmqstore.checks.log.witnesses import outside_records
 from rmqstore.checks.parts import kept_by_compaction
 from rmqstore.checks.problems import codes
@@ -34,10 +34,9 @@ from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.room import open_queues, room, units_gone
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.formats.message import INNER_BATCH, MIN_SIZE, Message, is_filler
-from rmqstore.formats.properties import is_lmq, parse_properties
+from rmqstore.formats.message import MIN_SIZE, is_filler
+from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.ranges import Ranges
-from rmqstore.formats.services import batch_extent
 from rmqstore.scan.kernels import within
 
 if TYPE_CHECKING:
@@ -80,13 +79,6 @@ def _fillers(store: Store, logs: Logs) -> dict[QueueName, Ranges]:
 
     found = (logs.record(at, MAX_RECORD) for at in filler_offsets(store, logs))
     return by_queue(map(place_of, filter(None, found)))
-
-
-def place_of(message: Message) -> tuple[QueueName, int, int]:
-    """Return the queue of a record, and the half-open interval of its queue offsets: several for an inner batch."""
-    found = parse_properties(message.properties) if message.sys_flag & INNER_BATCH else {}
-    base, count = batch_extent(found, message.queue_offset)
-    return (message.topic_text, message.queue_id), base, base + count
 
 
 def by_queue(places: Iterable[tuple[QueueName, int, int]]) -> dict[QueueName, Ranges]:

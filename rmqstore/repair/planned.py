@@ -15,9 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.append.scratch import Scratch
-from rmqstore.checks.account import by_queue, lost_by, place_of
+from rmqstore.checks.account import by_queue, lost_by
 from rmqstore.checks.examine import examine
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
+from rmqstore.checks.log.queue_parts import place_of
 from rmqstore.checks.log.stored_units import opened
 from rmqstore.checks.options import VerifyOptions
 from rmqstore.checks.problems.report import Findings

@@ -19,8 +19,9 @@ from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding
 from rmqstore.formats import consumequeue
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName
-from rmqstore.formats.message import MIN_SIZE
-from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels
+from rmqstore.formats.message import INNER_BATCH, MIN_SIZE, Message
+from rmqstore.formats.properties import SCHEDULE_TOPIC, DelayLevels, parse_properties
+from rmqstore.formats.services import batch_extent
 from rmqstore.scan.dispatch import DispatchedRows
 from rmqstore.scan.kernels import I64, Bool, consecutive
 from rmqstore.scan.units import Laid, Rows, UnitArray, lay_out
@@ -561,3 +562,10 @@ class _UnitComparison:
     def _missing(self, index: I64, offset: I64) -> None:
         for a, b in consecutive(index):
             self.part.add_missing(Missing(int(index[a]), int(index[b - 1]) + 1, int(offset[a]), int(offset[b - 1])))
+
+
+def place_of(message: Message) -> tuple[QueueName, int, int]:
+    """Return the queue of a record, and the half-open interval of its queue offsets: several for an inner batch."""
+    found = parse_properties(message.properties) if message.sys_flag & INNER_BATCH else {}
+    base, count = batch_extent(found, message.queue_offset)
+    return (message.topic_text, message.queue_id), base, base + count

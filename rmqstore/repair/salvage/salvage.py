@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 
-from rmqstore.checks.account import place_of
 from rmqstore.checks.log.commitlog import LogResult, framed_records, is_framed
 from rmqstore.checks.log.delay_levels import delay_levels
+from rmqstore.checks.log.queue_parts import place_of
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.documents.content import ContentReader, Json, Literal, Parts, Zeros, chunks
