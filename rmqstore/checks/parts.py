@@ -7,19 +7,19 @@ A checker has `check(store, report)`, which adds findings and what it cannot che
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rmqstore.checks.problems.report import QueueRange, Report
+from rmqstore.checks.problems.report import Report
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.ranges import Ranges
 
-if TYPE_CHECKING:
-    from rmqstore.checks.log.logs import Logs
-    from rmqstore.checks.rows import MessageRowFacts
-
-ROWS = "rmqstore.checks.rows"
-"""What checks the rows of rocksdbstore/, see `check_message_rows`."""
+IN_ROCKSDB = {
+    "queues": "rmqstore.checks.queues.rocksdb",
+    "queues beside files": "rmqstore.checks.queues.double_write",
+    "message rows": "rmqstore.checks.rows",
+}
+"""What checks the parts of a store that are in RocksDB."""
 COMPACTION = "rmqstore.checks.beside.compaction"
 CHECKED_BY = {
     COMPACTION: ("compaction",),
@@ -36,14 +36,9 @@ def check_parts(store: Store, report: Report) -> None:
             checker.check(store, report)
 
 
-def check_message_rows(
-    store: Store, logs: Logs, report: Report, *, queue_range: QueueRange | None
-) -> MessageRowFacts | None:
-    """Call the function of this name of `rows.py`."""
-    found: MessageRowFacts | None = importlib.import_module(ROWS).check_message_rows(
-        store, logs, report, queue_range=queue_range
-    )
-    return found
+def in_rocksdb(part: str) -> Any:
+    """Return the module that checks a part in RocksDB."""
+    return importlib.import_module(IN_ROCKSDB[part])
 
 
 def kept_by_compaction(store: Store) -> dict[QueueName, Ranges]:

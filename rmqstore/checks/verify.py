@@ -46,7 +46,7 @@ from rmqstore.checks.log.queue_findings import check_false_blanks, check_missing
 from rmqstore.checks.log.witnesses import Witnesses, begin_of, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions
-from rmqstore.checks.parts import check_message_rows, check_parts
+from rmqstore.checks.parts import check_parts, in_rocksdb
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Finding, Findings, QueueRange, QueueState
 from rmqstore.checks.problems.report import problem_counts as problem_counts
@@ -66,6 +66,7 @@ from rmqstore.scan.workers import SPLIT_SIZE, Mapper, jobs_or_default
 from rmqstore.texts import Text
 
 if TYPE_CHECKING:
+    from rmqstore.checks.queues.rocksdb import RocksDBFacts, RowsRead
     from rmqstore.checks.rows import MessageRowFacts
     from rmqstore.files.config import StoredTable
 
@@ -169,9 +170,7 @@ class Examination:
         store, report = self.store, self.report
         opened_rocksdb: set[str] = set()
         if store.has_rocksdb:
-            from rmqstore.checks.queues.rocksdb import open_rocksdb
-
-            rows = open_rocksdb(store, report)
+            rows: RowsRead = in_rocksdb("queues").open_rocksdb(store, report)
             self.crosscheck, self.rocksdb_tables, opened_rocksdb = rows.queues, rows.tables, rows.directories
             self.verified.damaged_rows = rows.damaged
         if store.kind is not StoreKind.ROCKSDB:
@@ -399,25 +398,21 @@ class Examination:
     def _queues_against_log(self) -> None:
         store, logs = self.store, self.verified.logs
         if store.kind is StoreKind.ROCKSDB:
-            from rmqstore.checks.queues.rocksdb import check_rocksdb_queues
-
-            in_rows = check_rocksdb_queues(store, logs, self.report, self.verified.batch_topics)
+            check = in_rocksdb("queues").check_rocksdb_queues
+            in_rows: RocksDBFacts = check(store, logs, self.report, self.verified.batch_topics)
             self.states = in_rows.states
             self.verified.unreadable_rows = in_rows.unreadable
             self.verified.damaged_rows = in_rows.damaged
         elif store.light_in_rocksdb:
-            from rmqstore.checks.queues.rocksdb import check_files_and_light_rows
-
-            light = check_files_and_light_rows(store, logs, self.report)
+            light: RocksDBFacts = in_rocksdb("queues").check_files_and_light_rows(store, logs, self.report)
             self.states = light.states
             self.verified.damaged_rows = light.damaged
             self.verified.dispatched_rows = light.dispatched
         else:
             self.states = check_consume_queues(store, logs, self.findings)
         if store.rocksdb_beside:
-            from rmqstore.checks.queues.double_write import check_double_written
-
-            self.verified.damaged_rows |= check_double_written(store, self.states, self.report)
+            check_rows = in_rocksdb("queues beside files").check_double_written
+            self.verified.damaged_rows |= check_rows(store, self.states, self.report)
         if store.kind is not StoreKind.ROCKSDB:
             self.states.update(check_batch_queues(store, logs, self.findings))
 
@@ -503,7 +498,9 @@ class Examination:
         """Check the rows of rocksdbstore/, of a store that may have some, or half messages that need some."""
         if not (self.store.may_have_message_rows or f"{ROCKSDB_HALF_TOPIC}/0" in self.states):
             return None
-        return check_message_rows(self.store, self.verified.logs, self.report, queue_range=self.queue_range)
+        check = in_rocksdb("message rows").check_message_rows
+        found: MessageRowFacts | None = check(self.store, self.verified.logs, self.report, queue_range=self.queue_range)
+        return found
 
     @property
     def tells_next_start(self) -> bool:
