@@ -23,7 +23,7 @@ MOST = {
     "cli.info": 20_000,
     "cli.journals": 14_000,
     "cli.backup": 24_000,
-    "brokers.simulate": 15_000,
+    "brokers.simulate": 15_500,
     "cli.get": 20_000,
     "checks.verify": 26_000,
     "cli.verify": 36_000,
