@@ -297,8 +297,10 @@ def _undo_lines(one: ListedJournal, last: str) -> Iterator[str]:
         yield Text("  can no longer be undone: {last} has deleted files for ever after it", last=last)
     elif one.state == "done" and (changed := one.changed_since):
         yield Text("  can no longer be undone: {path} was written to after it", path=changed)
-    elif one.state == "done":
+    elif one.folder.to_undo and one.state != "missing":
         yield Text("  to undo: {command}", command=one.folder.command("undo"))
+        if one.state == "applying":
+            yield Text("  to finish: {command}", command=one.folder.command("resume"))
 
 
 def _did(one: ListedJournal) -> str:

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     ),
 )
 @click.argument("journal", type=PATH, metavar="JOURNAL|STORE")
-@click.option("--last", is_flag=True, help="Undo the newest repair of STORE that is not yet undone.")
+@click.option(
+    "--last",
+    is_flag=True,
+    help="Undo the newest repair of STORE that is not yet undone, or give up an unfinished import.",
+)
 @config_option()
 @root_option
 @broker_is_stopped

@@ -61,7 +61,7 @@ class State(StrEnum):
     """The store refers to it, but it is not at that path, or its state file is damaged."""
 
 
-NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
+_NOTHING_TO_UNDO = (State.UNDONE, State.PREPARING, State.PRUNING)
 UNFINISHED = (State.APPLYING, State.UNDOING, State.MISSING)
 
 
@@ -162,6 +162,11 @@ class Journal:
     def being_made(self) -> bool:
         """Whether `import --into` was interrupted while it made its plan here: run again, it continues."""
         return self.state is State.PREPARING and (self.record.staged or self.making_mark.is_file())
+
+    @property
+    def to_undo(self) -> bool:
+        """Whether undo has something to take back: changes of the store, or what an unfinished import made."""
+        return self.state not in _NOTHING_TO_UNDO or self.being_made
 
     @property
     def batches_done(self) -> int:
@@ -489,7 +494,7 @@ def last_journal(store: Path) -> Journal:
     for folder in reversed(list_journals(store)):
         if folder.state is State.MISSING:
             raise missing_journal(folder.path, folder.store)
-        if folder.state not in NOTHING_TO_UNDO:
+        if folder.to_undo:
             return folder
     raise NotAStore(
         Text("{store} has no repair to undo", store=store), Text("`rmqstore journals` lists the journals of a store")

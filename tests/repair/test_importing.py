@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from rmqstore.append.exported_files import tables_of
 from rmqstore.append.importing import ImportOptions, fingerprint
 from rmqstore.append.message_store import MessageStore, StoreOptions
 from rmqstore.brokers import dledger as simulated_dledger
+from rmqstore.documents.journal import State
 from rmqstore.errors import HalfApplied, RmqStoreError
 from rmqstore.files import store as files_of_store
 from rmqstore.files.store import open_store
@@ -255,6 +257,41 @@ def _killed(work: Callable[[], object]) -> bool:
     _, status = os.waitpid(pid, 0)
     assert os.WIFSIGNALED(status) or os.WEXITSTATUS(status) == 0, "the child failed otherwise"
     return os.WIFSIGNALED(status)
+
+
+@pytest.mark.parametrize("way", ["journals", "last"])
+def test_a_killed_import_is_given_up_by_the_command_that_is_printed(plain: Case, tmp_path: Path, way: str) -> None:
+    store = plain.copy(tmp_path / "store")
+    assert _killed(partial(_faulty, store, plain, len(plain.calls) // 2, "kill"))
+    [left] = journal.list_journals(store)
+    assert left.state is State.PREPARING and left.being_made
+    [printed] = [
+        line.removeprefix("  to undo: ")
+        for line in command.run("journals", str(store)).output.splitlines()
+        if line.startswith("  to undo: ")
+    ]
+    words = shlex.split(printed)[1:] if way == "journals" else ["undo", str(store), "--last"]
+    done = command.run(*words)
+    assert done.exit_code == 0, done.output
+    assert look(store, folder_times=False) == plain.before
+    assert journal.list_journals(store) == []
+
+
+def test_undo_last_gives_up_an_unfinished_import_before_an_older_one(plain: Case, tmp_path: Path) -> None:
+    store = plain.copy(tmp_path / "store")
+    append(store, plain.file)
+    imported = look(store, folder_times=False)
+    other = tmp_path / "other.ndjson"
+    lines = plain.file.read_text().splitlines(keepends=True)
+    other.write_text("".join(lines[:40]))
+    assert _killed(partial(_faulty, store, replace(plain, file=other), len(plain.calls) // 2, "kill"))
+    older, left = journal.list_journals(store)
+    assert left.being_made
+    refused = command.run("undo", str(older.path))
+    assert refused.exit_code == 5 and f"run `rmqstore undo {left.path}` first" in refused.stderr
+    for expected in (imported, plain.before):
+        assert command.run("undo", str(store), "--last").exit_code == 0
+        assert look(store, folder_times=False) == expected
 
 
 def test_journals_names_an_unfinished_import_and_prune_leaves_it(plain: Case, tmp_path: Path) -> None:

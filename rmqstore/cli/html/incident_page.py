@@ -146,6 +146,9 @@ def _items(found: Incident) -> Iterator[tuple[str, ...]]:
         undo = Text("Or undo it:") if found.state is State.APPLYING else Text("Undo it:")
         yield undo, ui.command(f"rmqstore undo {journal}")
         return
+    if found.folder.being_made:
+        yield Text("To give the import up:"), ui.command(f"rmqstore undo {journal}")
+        return
     if found.report.live:
         yield (Text("A broker is running on the store: stop it before any other repair."),)
     commands = repair_commands(found.report)

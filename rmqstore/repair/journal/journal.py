@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.documents.journal import NOTHING_TO_UNDO, PLAN, Journal, State, missing_journal
+from rmqstore.documents.journal import PLAN, Journal, State, missing_journal
 from rmqstore.documents.journal import find_unfinished as find_unfinished
 from rmqstore.documents.journal import last_journal as last_journal
 from rmqstore.documents.journal import list_journals as list_journals
@@ -147,7 +147,7 @@ def find_made(store: Path, disk: Disk, named: Collection[Path] = ()) -> JournalF
     Errors: Refused for one that somebody else can have forged.
     """
     for folder in reversed(list_folders(real_path(store), disk, named)):
-        if folder.state not in NOTHING_TO_UNDO or folder.being_made:
+        if folder.to_undo:
             folder.refuse_untrusted()
             return folder
     return None
@@ -322,11 +322,7 @@ def undo(
 
 def _refuse_undone_later(folder: JournalFolder) -> None:
     """Refuse to undo a repair before those that came after it. Errors: Refused."""
-    later = [
-        other
-        for other in list_folders(folder.store, folder.disk)
-        if other.name > folder.name and other.state not in NOTHING_TO_UNDO
-    ]
+    later = [other for other in list_folders(folder.store, folder.disk) if other.name > folder.name and other.to_undo]
     for other in later:
         if other.deleted:
             raise Refused(

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from rmqstore.documents.journal import NOTHING_TO_UNDO, UNFINISHED, Journal, State
+from rmqstore.documents.journal import UNFINISHED, Journal, State
 from rmqstore.errors import Refused
 from rmqstore.files.lock import refuse_locked
 from rmqstore.repair.journal.disk import Disk
@@ -30,9 +30,7 @@ def prune(journal: Path | str, *, disk: Disk | None = None, roots: Collection[Pa
             Text("run `rmqstore undo` or `rmqstore resume` on it first"),
         )
     older = [
-        other.path
-        for other in list_folders(folder.store, folder.disk)
-        if other.name < folder.name and other.state not in NOTHING_TO_UNDO
+        other.path for other in list_folders(folder.store, folder.disk) if other.name < folder.name and other.to_undo
     ]
     if older and state is State.DONE:
         raise Refused(
