@@ -6,11 +6,12 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.cases.case import make, options, read_case
-from tests.command import run
+from tests.cases.case import make, options, read_case, recover_words
+from tests.command import run, run_json
 from tests.damage import flip
 from tests.stores import unpack
 
@@ -30,6 +31,22 @@ def test_an_old_version_for_queues_in_rocksdb_names_the_conversion() -> None:
     assert f"Next: rmqstore rebuild {store} cq --storage files" in text
     plan = run("rebuild", str(store), "cq", "--storage", "files")
     assert plan.exit_code == 1, "the command that it names has a plan"
+
+
+def test_of_two_databases_the_one_of_the_named_version_stays(tmp_path: Path) -> None:
+    pytest.importorskip("rocksdict")
+    case = read_case("CQ-TWO-ROCKSDB")
+    words = recover_words(case, make(case, tmp_path))
+    for version, moved in (
+        ("5.1.4", "consumequeue_rocksdb/"),
+        ("5.4.0", "consumequeue_rocksdb/"),
+        ("5.5.1", "consumequeue/"),
+    ):
+        steps: Any = run_json(*words, "--broker", version, exit_code=1)["steps"]
+        assert all(step["path"].startswith(moved) for step in steps), version
+    refused = run(*words, "--broker", "4.9.7")
+    assert refused.exit_code == 5
+    assert "RocketMQ 4.9.7 uses neither: name the version that does, such as --broker 5.5.1" in refused.stderr
 
 
 def test_an_old_version_for_new_records_names_no_conversion(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ from rmqstore.files.rocksdb.queues import OFFSETS, UNITS, Bound, RocksDBQueue, R
 from rmqstore.files.rocksdb.written_rows import was_deleted, written_rows
 from rmqstore.files.store import ConsumeQueueFiles, QueueKind, Store
 from rmqstore.files.store_queues import has_database, is_database_file, place_is_configured, places_found
+from rmqstore.files.versions import NEWEST
 from rmqstore.formats import consumequeue, rocksdbkeys
 from rmqstore.formats.consumequeue import UNIT_SIZE, QueueName, parse_queue_label
 from rmqstore.formats.rocksdbkeys import CHECKPOINT_KEY, CHECKPOINT_VALUE, OFFSET_VALUE, UNIT_VALUE, OffsetKey, UnitKey
@@ -261,14 +262,21 @@ class RowsRebuild:
         other = self.store.other_rocksdb
         if other is None:
             return
-        if not place_is_configured(self.store.config):
+        config = self.store.config
+        if not place_is_configured(config):
+            advice = Text("give the broker's broker.conf with -c (useSeparateStorePathForRocksdbCQ)")
+            if place_is_configured(config.read_by(NEWEST)):
+                reads_none = Text(
+                    "RocketMQ {version} uses neither: name the version that does, such as --broker {newest}"
+                )
+                advice = reads_none.format(version=config.version, newest=NEWEST)
             raise Refused(
                 Text(
                     "{other}/ and {rocksdb_directory}/ both have a RocksDB of consume queues",
                     other=other.name,
                     rocksdb_directory=self.store.rocksdb_directory.name,
                 ),
-                Text("give the broker's broker.conf with -c (useSeparateStorePathForRocksdbCQ)"),
+                advice,
             )
         for entry in self.store.files.list(other):
             if not entry.directory and is_database_file(entry.path.name):
