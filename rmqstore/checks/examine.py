@@ -116,6 +116,10 @@ def examine(store: Store, options: VerifyOptions | None = None, mapper: Mapper |
     report.live = store.kind is not StoreKind.PART and store.is_live()
     examination = Examination(store, options, Verified(report, Logs([]), known=options.last_run), mapper)
     examination.run()
+    if (entries := examination.verified.dledger) is not None:
+        from rmqstore.brokers.dledger_nodes import written_by_newer
+
+        report.newer_dledger = written_by_newer(store, entries.tiling)
     if examination.tells_next_start:
         from rmqstore.checks.verdict import add_verdict
 

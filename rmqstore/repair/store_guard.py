@@ -34,7 +34,7 @@ def refuse_whole(store: Store, verified: Verified) -> None:
                 "DLedger 0.4 wrote {path}, which no RocketMQ release uses: it is read and checked, not repaired",
                 path=store.path,
             ),
-            Text("use a replica; `rmqstore export` exports the readable messages"),
+            Text("copy the store of another node; `rmqstore export` saves the readable messages of this one"),
         )
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import shlex
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +21,7 @@ from rmqstore.formats.message import build_message
 from rmqstore.repair.recover import plan_recovery
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
-from tests.command import run_json
+from tests.command import run, run_json
 from tests.damage import flip, overwrite, zero
 from tests.forecast.places import Damage, data_files, entries, group
 from tests.planning import look
@@ -199,3 +202,20 @@ def test_a_blank_in_front_that_ends_at_no_entry_hides_none(tmp_path: Path) -> No
     after = kinds(store)
     assert after[0] == ("DIRTY", 0)
     assert sum(n for kind, n in after if kind == "RECORDS") == sum(n for kind, n in before if kind == "RECORDS") > 0
+
+
+def test_verify_does_not_advise_the_repair_that_is_refused(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-dledger", tmp_path)
+    internal(dledger.NOOP)(store)
+    path = data_files(store)[0]
+    flip(path, entries(path)[3] + 150)
+    text = run("verify", str(store))
+    assert text.exit_code == 1 and "rmqstore recover" not in text.output
+    advised = f"rmqstore export {store} -o messages.ndjson"
+    assert f"Next: {advised}" in text.output and "it is not repaired" in " ".join(text.output.split())
+    report: Any = run_json("verify", str(store), exit_code=1)
+    assert [finding["next"] for finding in report["findings"]] == [None]
+    assert "rmqstore recover" not in run("doctor", str(store)).output
+    with contextlib.chdir(tmp_path):
+        assert run(*shlex.split(advised)[1:]).exit_code == 1
+    assert (tmp_path / "messages.ndjson").stat().st_size

@@ -299,6 +299,8 @@ class Report:
     seconds: float = 0.0
     config: str = ""  # path of the given broker.conf
     whole: str = ""  # for a part of a store: the path of the store, because only whole stores are repaired
+    newer_dledger: bool = False
+    """Whether DLedger 0.4 wrote the store, which is checked and not repaired."""
 
     @property
     def clean(self) -> bool:
@@ -319,6 +321,12 @@ class Report:
     def repairable(self) -> str:
         """The path to pass to a repair; "STORE" for a snapshot, and for a part whose store is unknown."""
         return self.whole or (WHOLE_STORE if self.is_lone_part or self.is_snapshot else self.store)
+
+    def cure(self, finding: Finding) -> str | None:
+        """Return the command that repairs a finding; None if there is none."""
+        if self.newer_dledger and finding.problem.remedy == "recover":
+            return None
+        return next_command(finding, self.repairable, self.config)
 
     @property
     def is_snapshot(self) -> bool:
@@ -443,7 +451,7 @@ class Report:
             "account": None if self.account is None else self.account.to_json(),
             "queues": {name: asdict(state) for name, state in sorted(self.queues.items())},
             "counts": dict(sorted(self.findings.counts.items())),
-            "findings": [f.to_json(self.repairable, self.config) for f in self.ordered()],
+            "findings": [f.to_json(self.repairable, self.config) | {"next": self.cure(f)} for f in self.ordered()],
             "unchecked": self.unchecked,
             "notes": [*self.notes, *self.filler_notes],
             "fillers": [{"repair": row.repair or None, "count": row.count} for row in self.fillers],

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from rmqstore import __version__
-from rmqstore.checks.problems.report import Finding, next_command, store_words, wrote_words
+from rmqstore.checks.problems.report import Finding, store_words, wrote_words
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.cli.html import elements as ui
 from rmqstore.cli.printing.quantities import KINDS, bytes_text, many, time_text
@@ -157,7 +157,7 @@ def problems(report: Report) -> Iterator[ui.Html]:
         return
     groups: _Groups = {}
     for code, examples in groups_of(report)[:_CODES]:
-        cures = (next_command(f, report.repairable, report.config) for f in examples)
+        cures = (report.cure(f) for f in examples)
         groups.setdefault(tuple(dict.fromkeys(filter(None, cures)))[:3], []).append((code, examples))
     for commands, of_command in groups.items():
         yield ui.Html('<div class="card">')

@@ -16,7 +16,6 @@ from rmqstore.checks.problems.report import (
     Report,
     Reused,
     damaged_records,
-    next_command,
     option_of,
     problem_counts,
     store_words,
@@ -333,7 +332,7 @@ def _group(report: Report, problem: Problem, findings: list[Finding], verbose: i
         more = count - len(shown)
         hint = "" if verbose else Text(" (-v lists them; --findings-out FILE has all)")
         yield Styled(Text("    … and {more:,} more{hint}", more=more, hint=hint), style="dim")
-    cure = next_command(findings[0], report.repairable, report.config) if findings else None
+    cure = report.cure(findings[0]) if findings else None
     if cure:
         yield Styled(Text("    cure: "), style="green").append(cure)
     elif problem.needs_operator is not None and problem.severity > Severity.NOTE:
@@ -414,11 +413,13 @@ def _curable(report: Report) -> list[str]:
     """Codes that a command cures, or may cure: findings over the limit are only counted."""
     listed = {f.code: False for f in report.findings.listed}
     for finding in report.findings.listed:
-        listed[finding.code] |= next_command(finding, report.repairable) is not None
+        listed[finding.code] |= report.cure(finding) is not None
     return [
         code
         for code in report.findings.counts
-        if PROBLEMS[code].severity >= Severity.WARNING and PROBLEMS[code].remedy and listed.get(code, True)
+        if PROBLEMS[code].severity >= Severity.WARNING
+        and PROBLEMS[code].remedy
+        and listed.get(code, not report.newer_dledger)
     ]
 
 
@@ -432,11 +433,17 @@ def next_commands(report: Report) -> list[str]:
     """Return the commands of the line `Next:`: those that end an interrupted repair come first, alone."""
     if problem_codes.DIR_OPEN_JOURNAL in report.findings.counts:
         open_ones = (f for f in report.findings.listed if f.code == problem_codes.DIR_OPEN_JOURNAL)
-        found = (next_command(f, report.repairable, report.config) for f in open_ones)
+        found = (report.cure(f) for f in open_ones)
         return list(dict.fromkeys(command for command in found if command))
     if report.wrong_sizes or report.lines_to_write:  # it says what to write into broker.conf
         return [f"rmqstore verify {store_words(report.store, report.config)}"]
+    if report.newer_dledger and report.has_problems:
+        return [_export(report)]
     return repair_commands(report)
+
+
+def _export(report: Report) -> str:
+    return f"rmqstore export {store_words(report.store, report.config)} -o messages.ndjson"
 
 
 def _commands(report: Report, codes: list[str]) -> list[str]:
@@ -469,6 +476,13 @@ def _next(report: Report, width: int) -> Iterator[Styled]:
         if own and len(own) == sum(problem_counts(report).values()):
             for command in own:
                 yield command_line(str(command))
+        elif report.has_problems and report.newer_dledger:
+            yield command_line(_export(report))
+            why = Text(
+                "saves the readable messages. DLedger 0.4 wrote this store, which no RocketMQ release uses: it is not "
+                "repaired. Its node can get a copy of another node's store."
+            )
+            yield from below(why, width)
         elif report.has_problems:
             yield command_line(f"rmqstore recover {store}")
             why = Text(
