@@ -8,6 +8,7 @@ changes a record); RocketMQ has no such tool (RocketMQ 5.4.0)
 from __future__ import annotations
 
 import os
+import stat
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ from rmqstore.files.files import LOCAL
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
 from rmqstore.files.private import PrivateFile, make_private_directories
 from rmqstore.files.reading import data_extents, open_regular
-from rmqstore.files.walk import walk
+from rmqstore.files.walk import entries_on_disk, walk
 from rmqstore.formats import properties, timer
 from rmqstore.formats.checkpoint import StoreCheckpoint
 from rmqstore.formats.message import (
@@ -298,7 +299,8 @@ class Readdressing:
         index_time = self._index_time
         values = StoreCheckpoint(self.last_time, self.last_time, index_time, 0, self.last_offset)
         replace_file(self.root / "checkpoint", values.build())
-        sync_directories(Path(folder) for folder, _, _ in os.walk(self.root))
+        below = (Path(entry.path) for entry, status in entries_on_disk(self.root) if stat.S_ISDIR(status.st_mode))
+        sync_directories([self.root, *below])
 
     def _files(self) -> Iterator[WritableMappedFileQueue]:
         yield self._log.queue

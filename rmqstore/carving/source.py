@@ -18,6 +18,7 @@ from pathlib import Path
 from rmqstore.errors import NotReadable, about
 from rmqstore.files.files import LocalFile, LocalFiles, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.walk import entries_on_disk
 from rmqstore.texts import Text
 
 SECTOR = 512
@@ -111,12 +112,10 @@ class RawSource:
 def _fragments(directory: Path) -> Iterator[SourceSegment]:
     """Yield the regular files below a directory, in the order of their numbers."""
     found = []
-    for folder, _, names in os.walk(directory):
-        for name in names:
-            path = Path(folder, name)
-            status = path.lstat()
-            if stat.S_ISREG(status.st_mode) and status.st_size:
-                found.append((_numbers_in(path), path, status.st_size))
+    for entry, status in entries_on_disk(directory):
+        if stat.S_ISREG(status.st_mode) and status.st_size:
+            path = Path(entry.path)
+            found.append((_numbers_in(path), path, status.st_size))
     start = 0
     for _, path, length in sorted(found):
         yield SourceSegment(path, start, length)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from rmqstore.files.store import open_store
 from rmqstore.files.trees import remove_tree
 from rmqstore.files.walk import walk
 from rmqstore.repair.journal import journal, pruning
+from rmqstore.repair.journal.folder import JournalFolder
 from rmqstore.repair.plan.plan_builder import fingerprint_entry
 from tests.command import run
 from tests.hostile.forged import forge_write
@@ -141,3 +144,40 @@ def test_a_deep_store_is_seeded(place: Path) -> None:
     folders = [entry.path for entry in walk(LOCAL, replica / "config") if entry.directory]
     assert len(folders) >= 1200
     assert {path.stat().st_mode & 0o777 for path in folders} == {(store / "config" / "d").stat().st_mode & 0o777}
+
+
+def test_fragments_are_found_below_many_directories(place: Path) -> None:
+    store, fragments = copy_store("5.4.0-clean", place), place / "fragments"
+    fragments.mkdir()
+    dig(fragments, 1200)
+    deepest = max((entry.path for entry in walk(LOCAL, fragments) if entry.directory), key=lambda path: len(path.parts))
+    shutil.copy(min((store / "commitlog").iterdir()), deepest / "f1")
+    done = run("carve", str(fragments), str(place / "new"), "--dry-run")
+    assert (done.exit_code, done.exception) == (0, None), done.output
+    assert "from 0 to " in done.output
+
+
+def test_a_deep_store_is_converted(place: Path) -> None:
+    store, plain = copy_store("5.1.4-dledger-mixed", place), place / "plain"
+    dig(store / "config", 1200)
+    done = run("migrate-to-commitlog", str(store), "-o", str(plain), "--peers", "1")
+    assert (done.exit_code, done.exception) == (0, None), done.output
+    assert sum(entry.directory for entry in walk(LOCAL, plain / "config")) >= 1200
+
+
+def test_a_forged_copy_of_an_unfinished_import_is_not_walked_too_deep(place: Path) -> None:
+    store, messages = copy_store("5.4.0-clean", place), place / "messages.ndjson"
+    assert run("export", str(store), "--topic", "Pay_11_Topic", "-o", str(messages)).exit_code == 0
+
+    def forged(self: JournalFolder, data: bytes) -> None:
+        real(self, data)
+        dig(self.path / "making" / "0" / "config", 1200)
+        raise OSError(errno.EIO, "stopped")
+
+    real = JournalFolder.mark_making
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(JournalFolder, "mark_making", forged)
+        assert run("import", str(messages), "--into", str(store), "--renumber").exit_code == 6
+    refused = run("import", str(messages), "--into", str(store), "--renumber")
+    assert refused.exit_code == 5, refused.output
+    assert "has more than 100 levels of directories" in refused.output

@@ -29,6 +29,7 @@ from rmqstore.files.disk import real_path
 from rmqstore.files.lock import LOCK_NAME
 from rmqstore.files.reading import next_data
 from rmqstore.files.users import JOURNAL_FOLDER, Snapshot
+from rmqstore.files.walk import entries_on_disk
 from rmqstore.repair.journal.folder import JournalFolder, Made
 from rmqstore.repair.plan.plan_builder import fingerprint_entry, fingerprint_range
 from rmqstore.texts import Text
@@ -155,10 +156,9 @@ class LinkedCopy:
     def drop_unfinished(self) -> None:
         """Delete what a killed run has left of a file that it was copying."""
         for tree in self._trees:
-            for folder, _, names in os.walk(tree.copy):
-                for name in names:
-                    if is_unfinished_copy(Path(folder, name)):
-                        self._folder.disk.unlink(Path(folder, name))
+            for entry, _ in entries_on_disk(tree.copy):
+                if is_unfinished_copy(Path(entry.path)):
+                    self._folder.disk.unlink(Path(entry.path))
 
     def steps(self, why: str) -> Iterator[Step]:
         """Yield the steps that make the store equal to its copy.
@@ -166,9 +166,10 @@ class LinkedCopy:
         Errors: Refused if files with data would go, except those that a new index or configuration replaces.
         """
         for tree in self._trees:
-            yield from self._steps(tree, why)
+            yield from self._steps(tree, why, 0)
 
-    def _steps(self, tree: _Tree, why: str) -> Iterator[Step]:
+    def _steps(self, tree: _Tree, why: str, level: int) -> Iterator[Step]:
+        refuse_deep(tree.copy, level)
         top = tree.name == ""
         new = {entry.name: entry for entry in os.scandir(tree.copy)}
         old = {entry.name: entry for entry in os.scandir(tree.own)} if tree.own.is_dir() else {}
@@ -184,7 +185,7 @@ class LinkedCopy:
             elif new[name].is_dir(follow_symlinks=False):
                 if name not in old:
                     yield MakeDirectory(path, None, why)
-                yield from self._steps(_Tree(path, own, made), why)
+                yield from self._steps(_Tree(path, own, made), why, level + 1)
             else:
                 yield from _changed(path, made, own, like, why)
 
