@@ -50,14 +50,14 @@ WRITING: dict[str, list[list[str]]] = {
     "backup": [["STORE", "OUT/repository"], ["STORE", "OUT/repository", "--full"]],
     "restore": [["REPO::store", "OUT/store"]],
     "seed": [["STORE", "OUT/replica", "--role", "slave"]],
+    "snapshots": [["REPO", "--copy", "OUT/copy"], ["REPO", "--check", "--json", "-o", "OUT/snapshots.json"]],
+    "info": [["STORE", "--json", "-o", "OUT/info.json"]],
+    "journals": [["REPAIRED", "--json", "-o", "OUT/journals.json"]],
 }
 ELSEWHERE = {
     "migrate-to-commitlog": "test_a_converted_store_is_private",
     "undo": "test_a_journal_in_the_store_is_private",
     "resume": "test_a_journal_in_the_store_is_private",
-    "journals": "removes files only",
-    "snapshots": "removes files only",
-    "info": "writes to stdout only",
     "pipeline": "tests/spark/test_privacy.py",
 }
 
@@ -127,6 +127,7 @@ HOLDING = {
     "restore": ["REPO::store", "OUT/store"],
     "seed": ["STORE", "OUT/replica", "--role", "slave"],
     "import": ["EXPORT", "-o", "OUT/new"],
+    "snapshots": ["REPO", "--copy", "OUT/copy"],
 }
 
 
