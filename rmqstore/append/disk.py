@@ -288,6 +288,14 @@ class SequentialFile:
             if self._filled == _BLOCK:
                 self._flush()
 
+    def skip(self, count: int) -> None:
+        """Append zeros, without touching them: whole blocks of them become holes."""
+        head = min(count, -self._filled % _BLOCK)
+        self.write(_ZEROS[:head])
+        whole = (count - head) // _BLOCK * _BLOCK
+        self._at += whole
+        self.write(_ZEROS[: count - head - whole])
+
     def finish(self, size: int) -> None:
         """Give the file its size, at least that of all bytes, and fsync it."""
         if self._direct and not self._at and self._filled <= _SMALL:
@@ -349,16 +357,24 @@ def take_file(source: Path, path: Path, mtime_ns: int) -> None:
         sync_directory(path.parent)
 
 
-def write_new_file(path: Path, size: int, content: Iterable[bytes | memoryview], mtime_ns: int = 0) -> None:
+def write_new_file(path: Path, size: int, content: Iterable[bytes | memoryview | int], mtime_ns: int = 0) -> None:
     """Create a file of `size` bytes that begins with `content`, and fsync it; zeros at the end of 4 MiB become holes.
+
+    A number in `content` stands for so many zeros.
 
     Errors: OutputExists, NoSpace, NotReadable, and those of `content`.
     """
     descriptor = create_file(path, size)
     try:
         with closing(SequentialFile(descriptor)) as file:
+            zeros = 0
             for data in content:
+                if isinstance(data, int):
+                    zeros += data
+                    continue
+                file.skip(zeros)
                 file.write(data)
+                zeros = 0
             file.finish(size)
         if mtime_ns:
             os.utime(descriptor, ns=(mtime_ns, mtime_ns))

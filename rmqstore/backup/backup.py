@@ -19,6 +19,7 @@ from rmqstore.backup.log_copy import CopyOptions, LogCopier
 from rmqstore.backup.manifest import (
     CHUNK,
     DERIVED,
+    MOST_OF_ONE,
     BranchStart,
     LeftLink,
     LogCopy,
@@ -42,6 +43,7 @@ from rmqstore.texts import Text
 _LATER = ("topics", "subscriptionGroup", "topicQueueMapping", "metadata", "rdb", "epochFileCheckpoint")
 """Beginnings of the names of what is read after the end of the log: no message may lack its topic."""
 _TRIES = 5
+_HOLE_ROWS = 1024
 
 
 def left_out(store: Store, entry: DirEntry) -> LeftLink | None:
@@ -155,9 +157,22 @@ class OtherFiles:
     def _chunks(self, path: Path) -> Iterator[tuple[str, int]]:
         with self.store.files.open(path) as file:
             at = 0
-            while data := file.read(CHUNK, at):
-                at += len(data)
-                yield self._store(data), len(data)
+            while at < (length := file.length):
+                if length > MOST_OF_ONE:
+                    raise CouldNotCheck(
+                        Text("{path} has {length:,} bytes: no snapshot has such a file", path=path, length=length),
+                        Text("move it out of the store"),
+                    )
+                data_at, _ = file.next_data(at, length)
+                hole = length - at if data_at >= length else (data_at - at) // CHUNK * CHUNK
+                if hole:  # in at most so many rows, however long the file is
+                    chunk = "", min(hole, max(CHUNK, length // _HOLE_ROWS // CHUNK * CHUNK))
+                elif data := file.read(CHUNK, at):
+                    chunk = self._store(data), len(data)
+                else:
+                    return
+                yield chunk
+                at += chunk[1]
 
     def _store(self, data: bytes) -> str:
         if data[:1] == b"\0" and not data.lstrip(b"\0"):

@@ -27,8 +27,13 @@ from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.files.walk import Leads
 from rmqstore.texts import Text
 
-FORMAT = 1
+REPOSITORY_FORMAT = 1
 """The format of a repository that this version writes; it reads all up to this one."""
+FORMAT = 2
+"""The newest format of a snapshot that this version writes; it reads all up to this one.
+
+In format 1, no run of zeros is longer than CHUNK. A snapshot without a longer one still has format 1.
+"""
 COMMITLOG, DLEDGER = "commitlog", "dledger"
 _LOG_KEY = re.compile(r"log/(commitlog|dledger)/\d{20}(\.[A-Za-z0-9-]+)*")
 _HASH = re.compile(r"[0-9a-f]{64}")
@@ -39,6 +44,8 @@ _MAX_INT = (1 << 31) - 1
 """The largest size that a setting of a broker can have, a Java int."""
 CHUNK = 1 << 20
 """Bytes of a small file that are one object."""
+MOST_OF_ONE = 1 << 50
+"""The largest file beside the log that a snapshot has, with its holes, bytes."""
 DERIVED = frozenset(
     {SHARED, SEPARATE, "consumequeue_ext", "batchconsumequeue", "index", "checkpoint", "abort", LOCK_NAME}
     | {JOURNAL_FOLDER, "lost+found"}
@@ -181,7 +188,10 @@ class LogCopy:
 
 @dataclass(frozen=True, slots=True)
 class OtherFile:
-    """A file beside the log. `path` is relative to the root of the store; a chunk is (hash or "" for zeros, length)."""
+    """A file beside the log. `path` is relative to the root of the store; a chunk is (hash or "" for zeros, length).
+
+    Only a chunk of zeros may be longer than CHUNK.
+    """
 
     path: str
     mtime_ns: int
@@ -298,9 +308,14 @@ class Manifest:
                 if digest:
                     yield config_key(digest), length, digest
 
+    @property
+    def format(self) -> int:
+        """The oldest format that it can have."""
+        return FORMAT if any(length > CHUNK for other in self.others for _, length in other.chunks) else 1
+
     def to_json(self) -> bytes:
         """Return the bytes of the manifest."""
-        document = {"format": FORMAT, **asdict(self)}
+        document = {"format": self.format, **asdict(self)}
         return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
@@ -329,8 +344,11 @@ def parse_manifest(data: bytes, name: str, snapshot: str) -> Manifest:
         document = read_json(data)
         if not isinstance(document, dict):
             raise Unsound
-        refuse_newer(document.get("format"), Text("snapshot {name}@{snapshot}", name=name, snapshot=snapshot))
-        return _FieldReader().manifest(document, name, snapshot)
+        refuse_newer(document.get("format"), Text("snapshot {name}@{snapshot}", name=name, snapshot=snapshot), FORMAT)
+        found = _FieldReader().manifest(document, name, snapshot)
+        if found.format > document["format"]:
+            raise Unsound
+        return found
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, UsageError, Unsound) as error:
         raise CouldNotCheck(
             Text("the manifest of {name}@{snapshot} is damaged", name=name, snapshot=snapshot),
@@ -346,13 +364,13 @@ def read_json(data: bytes) -> Any:
         raise ValueError("too deeply nested") from error
 
 
-def refuse_newer(number: object, what: str) -> None:
+def refuse_newer(number: object, what: str, known: int) -> None:
     """Errors: Refused for a format that a newer version made; Unsound for what is not a format version."""
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
         raise Unsound
-    if number > FORMAT:
+    if number > known:
         newer = Text("{what} has format {number}, this version knows up to {known}")
-        raise Refused(newer.format(what=what, number=number, known=FORMAT), Text("use a newer rmqstore"))
+        raise Refused(newer.format(what=what, number=number, known=known), Text("use a newer rmqstore"))
 
 
 class _FieldReader:
@@ -423,7 +441,9 @@ class _FieldReader:
 
     def other(self, data: Mapping[str, Any]) -> OtherFile:
         chunks = tuple((digest, _number(length)) for digest, length in data["chunks"])
-        if not all((digest == "" or _HASH.fullmatch(digest)) and length <= CHUNK for digest, length in chunks):
+        if not all(digest == "" or (_HASH.fullmatch(digest) and length <= CHUNK) for digest, length in chunks):
+            raise Unsound
+        if sum(length for _, length in chunks) > MOST_OF_ONE:
             raise Unsound
         return OtherFile(safe_path(data["path"]), _number(data["mtime_ns"], -_MOST), chunks)
 

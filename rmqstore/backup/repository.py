@@ -25,7 +25,7 @@ from pathlib import Path
 
 from rmqstore.backup.keeping import KeepRule, name_at
 from rmqstore.backup.manifest import (
-    FORMAT,
+    REPOSITORY_FORMAT,
     Manifest,
     Unsound,
     is_snapshot,
@@ -81,7 +81,7 @@ class Repository:
                 Text("did you mean {found}?", found=meant) if meant else Text("`rmqstore backup STORE REPO` makes one"),
             )
         try:
-            refuse_newer(read_json(data)["format"], storage.address)
+            refuse_newer(read_json(data)["format"], storage.address, REPOSITORY_FORMAT)
         except (ValueError, TypeError, KeyError, Unsound) as error:
             raise CouldNotCheck(
                 Text("{address}/{marker} is damaged", address=storage.address, marker=REPOSITORY),
@@ -93,7 +93,7 @@ class Repository:
     def open_or_create(cls, storage: Storage) -> Repository:
         """Open a repository, or make one in an empty place. Errors: as `open`; UsageError for a place in use."""
         if not storage.exists():
-            document = {"format": FORMAT, "made_by": "rmqstore"}
+            document = {"format": REPOSITORY_FORMAT, "made_by": "rmqstore"}
             storage.create(REPOSITORY, json.dumps(document).encode() + b"\n")
         elif storage.size(REPOSITORY) is None:
             raise UsageError(

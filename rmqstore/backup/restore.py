@@ -330,22 +330,26 @@ class _Build:
         path = Path(other.path)
         return self.place / (Path(after, *path.parts[1:]) if path.parts[0] == before else path)
 
-    def _content(self, other: OtherFile) -> Iterator[bytes]:
+    def _content(self, other: OtherFile) -> Iterator[bytes | int]:
+        """Yield the bytes of a file, and the lengths of its runs of zeros. Errors: CouldNotCheck for other bytes."""
         with self.files.open(self.files.root / other.path) as file:
             at = 0
             for digest, length in other.chunks:
-                data = file.read(length, at)
-                if digest and hashlib.sha256(data).hexdigest() != digest:
-                    raise CouldNotCheck(
-                        Text("{path} of the snapshot is damaged: its bytes do not have their hash", path=other.path)
-                    )
+                if digest:
+                    data = file.read(length, at)
+                    if hashlib.sha256(data).hexdigest() != digest:
+                        raise CouldNotCheck(
+                            Text("{path} of the snapshot is damaged: its bytes do not have their hash", path=other.path)
+                        )
+                    yield data
+                else:
+                    yield length
                 at += length
-                yield data
 
     def _epochs(self, other: OtherFile) -> None:
         if self.options.role in (MASTER, SLAVE):
             return
-        found = parse_epoch_file(b"".join(self._content(other)))
+        found = parse_epoch_file(b"".join(piece for piece in self._content(other) if isinstance(piece, bytes)))
         entries = tuple(entry for entry in found.entries if entry.start_offset < self.cut)
         if entries:
             data = EpochFile(entries).build()

@@ -69,8 +69,11 @@ class StoredFile(OpenFile):
         return pace.took(count)
 
     def next_data(self, at: int, stop: int) -> tuple[int, int]:
-        data = min(self._starts[-1], stop)
-        return (at, data) if at < data else (stop, stop)
+        number = bisect_right(self._starts, at) - 1
+        while number < len(self._parts) and not self._parts[number][0]:
+            number += 1
+        low = max(at, self._starts[number])
+        return (stop, stop) if number == len(self._parts) or low >= stop else (low, min(stop, self._starts[number + 1]))
 
     def close(self) -> None:
         """Do nothing: no object stays open."""

@@ -56,6 +56,9 @@ class Committed(NamedTuple):
 
 def config_bytes(files: Files, path: Path) -> bytes:
     """Read a file of config/; empty if it is unreadable or longer than `LARGEST`."""
+    entry = files.examined(path)
+    if entry is None or entry.length > LARGEST:
+        return b""
     raw = files.read_at(path, LARGEST + 1, 0)
     return raw if len(raw) <= LARGEST else b""
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from rmqstore.append.disk import make_directories, write_new_file
 from rmqstore.append.scratch import ScratchFolder
-from rmqstore.documents.content import chunks
 from rmqstore.documents.plan import Plan
 from rmqstore.documents.steps import Create, MakeDirectory
 from rmqstore.files.trees import remove_left
@@ -23,7 +22,7 @@ def carry_out(plan: Plan, place: Path) -> None:
         for number in plan.ordered():
             step = plan.steps[number]
             if isinstance(step, Create):
-                write_new_file(place / step.path, step.size, chunks(step.content))
+                write_new_file(place / step.path, step.size, step.content.pieces())
             else:
                 make_directories(place / step.path)
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -65,6 +66,10 @@ def copied(path: Path) -> None:
     path.with_name(f"MANIFEST-{'9' * 6}").write_bytes(path.read_bytes())
 
 
+def endless(path: Path) -> None:
+    os.truncate(path, 1 << 42)
+
+
 ODD: tuple[Callable[[Path], object], ...] = (
     doubled,
     lambda path: path.write_bytes(b""),
@@ -74,8 +79,9 @@ ODD: tuple[Callable[[Path], object], ...] = (
     looped,
     directory,
     copied,
+    endless,
 )
-NAMES = ["doubled", "empty", "cut", "garbage", "linked", "looped", "directory", "copied"]
+NAMES = ["doubled", "empty", "cut", "garbage", "linked", "looped", "directory", "copied", "endless"]
 
 
 def database_of(store: Path) -> Path:
@@ -93,6 +99,17 @@ def test_offsets_names_a_doubled_manifest_in_one_line(tmp_path: Path) -> None:
     assert error["message"].startswith("Corruption: ")
     assert error["advice"].startswith("`rmqstore verify STORE` says what is wrong with this RocksDB")
     assert counts_of(store, SETTINGS)["CQ-ROCKSDB"] == 1
+
+
+@pytest.mark.parametrize("pattern", ["CURRENT", "MANIFEST-*", "*.log"])
+def test_offsets_names_a_file_that_would_be_read_for_hours(pattern: str, tmp_path: Path) -> None:
+    need_rocksdict()
+    store = copy_store("5.4.0-rocksdb", tmp_path)
+    endless(next((store / "consumequeue").glob(pattern)))
+    error = run_json("offsets", str(store), exit_code=4)["error"]
+    assert isinstance(error, dict)
+    assert error["code"] == "could-not-check"
+    assert "bytes" in error["message"]
 
 
 @pytest.mark.quick_rows(6)

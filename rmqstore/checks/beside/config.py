@@ -267,13 +267,14 @@ def _bytes(files: Files, path: Path, facts: ConfigFacts) -> bytes | str:
     """Return the content of a file, or why there is none: missing, or unreadable (reported in `unchecked`)."""
     try:
         with files.open(path) as file:
-            raw = file.read(LARGEST + 1, 0)
+            long = file.length > LARGEST
+            raw = b"" if long else file.read(LARGEST + 1, 0)
     except (FileNotFoundError, NotADirectoryError):
         return _MISSING
     except OSError as e:
         facts.unchecked.append(about(path.name, e))
         return _UNREADABLE
-    if len(raw) > LARGEST:
+    if long or len(raw) > LARGEST:
         facts.unchecked.append(Text("{path}: longer than {largest} bytes, not read", path=path.name, largest=LARGEST))
         return _UNREADABLE
     return raw

@@ -15,9 +15,11 @@ from pathlib import Path
 
 from rmqstore.files.disk import real_path
 from rmqstore.files.files import LOCAL, Files
+from rmqstore.texts import Text
 
 PREFIX = "rmqstore-"  # of the temporary directory's name
 
+_MOST_NAME, _MOST_ZEROS = 1 << 12, 1 << 30  # bytes of holes: in a file with a name, and in one that reserves room
 _FILES = re.compile(r"CURRENT|IDENTITY|MANIFEST-\d+|\d+\.(?:sst|ldb|log|blob)")
 
 
@@ -36,12 +38,18 @@ def database_files(files: Files, directory: Path) -> list[tuple[str, int, int]]:
 def linked(directory: Path) -> Iterator[Path]:
     """Create a temporary directory with links to a RocksDB of this machine, and remove it at the end of the block.
 
-    Errors: OSError if there is no space for temporary files.
+    Errors: OSError if there is no space for temporary files, and for a file of holes that would be read for hours.
     """
     import tempfile
 
     source = real_path(directory)
     with tempfile.TemporaryDirectory(prefix=PREFIX) as temporary:
-        for name, _, _ in database_files(LOCAL, directory):
+        for name, length, _ in database_files(LOCAL, directory):
+            most = _MOST_NAME if name in ("CURRENT", "IDENTITY") else _MOST_ZEROS
+            if length > most and not name.endswith((".sst", ".ldb", ".blob")):  # RocksDB reads all of it
+                with LOCAL.open(source / name) as file:
+                    zeros = length - sum(high - low for low, high in file.data_extents(0, length))
+                if zeros > most:
+                    raise OSError(errno.EFBIG, Text("{name} has holes of {zeros:,} bytes", name=name, zeros=zeros))
             Path(temporary, name).symlink_to(source / name)
         yield Path(temporary)
