@@ -26,7 +26,7 @@ MOST = {
     "brokers.simulate": 15_500,
     "cli.get": 20_000,
     "checks.verify": 26_000,
-    "cli.verify": 36_000,
+    "cli.verify": 36_100,
     "repair.recover": 40_000,
     "cli.recover": 55_000,
 }
