@@ -32,9 +32,9 @@ from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import BATCH_UNIT, UNIT, QueueName
 from rmqstore.formats.javatext import java_text
-from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, PHYSICAL_OFFSET_AT, is_dispatched
+from rmqstore.formats.message import BLANK, BLANK_MAGIC, HEADS_BY_FLAG, PHYSICAL_OFFSET_AT
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.dispatch import QueueTable, message_counts
 from rmqstore.scan.kernels import leading
 from rmqstore.scan.tiling import Kind, Tiling
 from rmqstore.texts import Text
@@ -436,7 +436,7 @@ class DLedgerStart(PlainStart):
 
     def _reader_of_entries(self, parser: ParserSettings, scanned: Scanned) -> LogReader:
         body_offset = dledger.ENTRY.size
-        return LogReader(self.data, self.rules, parser, scanned, thorough=self.thorough, body_offset=body_offset)
+        return LogReader(self.data, self.rules, parser, scanned, options=self.options, body_offset=body_offset)
 
     # --- recover --------------------------------------------------------------------------------------------------
 
@@ -549,19 +549,19 @@ class DLedgerStart(PlainStart):
             return
         numbers = QueueTable()
         for columns in self.entries.good_between(begin, end):
-            for number, offset, address, dispatched in zip(
+            for number, offset, address, messages in zip(
                 numbers.of(columns).tolist(),
                 columns.queue_offset.tolist(),
                 columns.offset.tolist(),
-                is_dispatched(columns.sys_flag).tolist(),
+                message_counts(columns).tolist(),
                 strict=True,
             ):
                 key = java_text(numbers.topics[number]), numbers.queue_ids[number]
                 if self.rocksdb or self.queues.serve(key, offset, address):
                     self.outside_dledger += 1
-                elif dispatched:
-                    self.lost.messages += 1
-                    self.lost.queues[key] += 1
+                elif messages:
+                    self.lost.messages += messages
+                    self.lost.queues[key] += messages
                     self._uncount_cut(key, offset)
 
     def _uncount_cut(self, key: QueueName, offset: int) -> None:

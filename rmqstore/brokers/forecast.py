@@ -44,11 +44,13 @@ class StartOptions:
     `thorough=False` accepts runs of good records unread: cheap, but it misses a property that makes the broker's
     parser throw, and does not name the topics of lost messages. `dispatch=False` ends after load(), before
     re-dispatch. `heap`, in bytes, bounds one record in versions that allocate TOTALSIZE bytes without checking it.
+    `old_from`: log offset from which on good records are old: a start loses no message of this log there.
     """
 
     thorough: bool = True
     dispatch: bool = True
     heap: int = DEFAULT_HEAP
+    old_from: int = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,7 @@ class StartForecast:
     redispatched: Mapping[str, int] = field(default_factory=dict)
     """Units that the start adds to consume queues, by topic."""
     messages_lost: int = 0
-    """Good records of the log at or after the stop, without `outside_dledger`."""
+    """Messages of the log at or after the stop, without `outside_dledger`; those of an inner batch one by one."""
     lost_by_queue: Mapping[QueueName, int] = field(default_factory=dict)
     """The same by queue, if every record was read (`StartOptions.thorough`)."""
     stale_accepted: int = 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqstore.brokers.dispatch import Queues
+from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles
 from rmqstore.brokers.record import Checked, ParserSettings, check_message_and_return_size
 from rmqstore.brokers.rules import BrokerRules, PropertyCrc
@@ -71,7 +72,7 @@ class LogFiles:
         settings: ParserSettings,
         scanned: Scanned,
         *,
-        thorough: bool = True,
+        options: StartOptions,
         body_offset: int = 0,
     ) -> None:
         self.log = log
@@ -81,7 +82,8 @@ class LogFiles:
         self.settings = settings
         self.tiling = scanned.tiling
         self.tiled = scanned.files
-        self.thorough = thorough
+        self.thorough = options.thorough
+        self.old_from = options.old_from
         self.body_offset = body_offset
         self.units: KnownUnits | None = None
         newer = self.tiling.newer if self.tiling is not None and self.tiled else None

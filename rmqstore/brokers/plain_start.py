@@ -65,7 +65,7 @@ class PlainStart:
         self.rules = rules
         self.files = store.files
         self.config = config
-        self.thorough = options.thorough
+        self.options = options
         self.dispatch = options.dispatch
         self.notes: list[str] = []
         self.depends_on_commits: int | None = None
@@ -87,7 +87,7 @@ class PlainStart:
         fits = queue is not None and tiling is not None and tiling.start == queue.start
         self.tiled = frozenset(f.path for f in queue.files) if queue is not None and fits else frozenset()
         scanned = Scanned(tiling, self.tiled)
-        self.reader = LogReader(self.log, rules, self.parser, scanned, thorough=self.thorough)
+        self.reader = LogReader(self.log, rules, self.parser, scanned, options=options)
         self.tiled_reader = self.reader
         """The reader whose `units` a caller may know."""
         with_rocksdb = (
@@ -429,7 +429,7 @@ class PlainStart:
         """Open the RocksDB of the consume queues. Errors: StartFails if that fails the load."""
         known = self.unreadable_rows
         name = database_directory(self.store, self.rules, self.config)
-        self.rows = self._databases().at_start(name, rows=self.rocksdb and self.thorough and known is None)
+        self.rows = self._databases().at_start(name, rows=self.rocksdb and self.options.thorough and known is None)
         if self.rocksdb:
             self.unreadable_rows = self.rows.unreadable if known is None else known
         if self.rows.refusal:

@@ -45,7 +45,7 @@ from rmqstore.formats.message import (
     SYS_FLAG_AT,
 )
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.dispatch import QueueTable, message_counts
 from rmqstore.scan.kernels import Bool
 from rmqstore.scan.tiling import Kind, Run
 from rmqstore.texts import Text
@@ -130,13 +130,16 @@ class _WalkTarget:
 
 @dataclass(slots=True)
 class DroppedRecords:
-    """Good records at or after a position: those that a broker drops if it stops there."""
+    """The messages of good records at or after a position: those that a broker drops if it stops there.
+
+    Messages of an inner batch count one by one; records that no broker dispatches are no messages.
+    """
 
     messages: int = 0
     queues: Counter[QueueName] = field(default_factory=Counter)
     """Those of them whose queues are known: all, unless the log was not read again."""
     in_kept_file: int = 0
-    """Those of them whose bytes stay, in the file that contains the position."""
+    """Good records whose bytes stay, in the file that contains the position."""
 
 
 class LogReader(LogFiles):
@@ -273,27 +276,31 @@ class LogReader(LogFiles):
     # --- losses ---------------------------------------------------------------------------------------------------
 
     def losses(self, stop: int, keep: int) -> DroppedRecords:
-        """Count good records at or after `stop`; `in_kept_file` counts those in the file that starts at `keep`."""
+        """Count the messages from `stop` to the end of the log; in `in_kept_file` the records of the file at `keep`.
+
+        Without columns, all records count as messages.
+        """
         out = DroppedRecords()
         table = QueueTable()
         for index, file in enumerate(self.files):
             if file.start + self.file_size <= stop:
                 continue
             for run in self.runs(index, 0, self.thorough or self.too_new, stop, search=False):
-                if run.kind is not Kind.RECORDS or run.stop <= stop:
+                if run.kind is not Kind.RECORDS or run.stop <= stop or run.start >= self.old_from:
                     continue
-                count = run.count
+                records = messages = run.count
                 if run.columns is not None:
                     part = run.columns
                     if run.start < stop:
                         part = part.take(part.offset - self.body_offset >= stop)
-                    count = len(part)
-                    numbers, times = np.unique(table.of(part), return_counts=True)
-                    for number, n in zip(numbers.tolist(), times.tolist(), strict=True):
-                        out.queues[java_text(table.topics[number]), table.queue_ids[number]] += n
-                out.messages += count
+                    counts, numbers = message_counts(part), table.of(part)
+                    records, messages = len(part), int(counts.sum())
+                    for number in np.unique(numbers[counts > 0]).tolist():
+                        name = java_text(table.topics[number]), table.queue_ids[number]
+                        out.queues[name] += int(counts[numbers == number].sum())
+                out.messages += messages
                 if file.start == keep:
-                    out.in_kept_file += count
+                    out.in_kept_file += records
         return out
 
     def good_between(self, start: int, stop: int) -> Iterator[Columns]:

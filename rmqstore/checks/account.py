@@ -12,7 +12,8 @@ places, so that two witnesses of one message count once:
   light queues can be delivered by one of them only.
 
 Messages count one by one, also those of an inner batch. Fillers, entries of DLedger without a message and records that
-no broker dispatches (prepared, rolled back) are no messages.
+no broker dispatches (prepared, rolled back) are no messages. A record that the service of its system topic cannot
+process, such as a delayed message that names no topic, lists a message that is lost.
 
 Source: MappedFileQueue#deleteExpiredFileByOffset and IndexService#deleteExpiredFile keep the last file (4.9.7 to 5.5.1)
 """
@@ -26,18 +27,17 @@ from typing import TYPE_CHECKING
 
 from rmqstore.checks.log.commitlog import framed_records, is_framed
 from rmqstore.checks.log.queue_parts import QueuePart, place_of
-from rmqstore.checks.log.witnesses import outside_records
+from rmqstore.checks.log.records_elsewhere import records_elsewhere
 from rmqstore.checks.parts import kept_by_compaction
 from rmqstore.checks.problems import codes
-from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, LostByPlan, QueueAccount
+from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, QueueAccount
 from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.room import open_queues, room, units_gone
 from rmqstore.files.mapped_file_queue import MAX_RECORD
 from rmqstore.formats.consumequeue import QueueName
-from rmqstore.formats.message import MIN_SIZE, is_filler
+from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.ranges import Ranges
-from rmqstore.scan.kernels import within
 
 if TYPE_CHECKING:
     from rmqstore.brokers.forecast import StartForecast
@@ -56,7 +56,8 @@ def of_records(part: QueuePart) -> Ranges:
 def _of_log(logs: Logs) -> dict[QueueName, Ranges]:
     """Return the queue offsets of all records of the log, with fillers."""
     out = {name: of_records(part) for name, part in logs.queues.items()}
-    for topic, queue_id, number in logs.misfiled.units:  # the unit is right, and the header of the record is wrong
+    wrong = (*logs.misfiled.units, *records_elsewhere(logs).values())  # headers of records name another place
+    for topic, queue_id, number in wrong:
         name = topic, queue_id
         out[name] = out.get(name, Ranges()) | Ranges.span(number, number + 1)
     batches: dict[QueueName, list[tuple[int, int]]] = {}
@@ -121,64 +122,6 @@ def _gaps(logs: Logs, part: QueuePart) -> Iterable[tuple[int, int]]:
         yield 0, part.first
 
 
-def lost_by(
-    before: Verified,
-    after: Verified,
-    fillers: Mapping[QueueName, Ranges],
-    wrong: Mapping[QueueName, Ranges],
-    over: Mapping[QueueName, Ranges],
-    *,
-    only: bool = False,
-    gives_up: bool = False,
-) -> LostByPlan:
-    """Return what a repair loses, by the accounts of a store and of the store as the repair leaves it.
-
-    Those messages count that the store has or lists, and that are not in the log afterwards; with `only`, which leaves
-    other damage as it is, not those that are then still listed. What fillers of earlier repairs replaced was lost
-    before. `fillers`: where the repair writes some; with `gives_up`, also in place of good messages. `wrong`: places
-    that headers have which it corrects. `over`: places of framed records that fillers replace.
-    """
-    known, left = before.account, after.account or Account()  # a store without log files has none
-    if known is None:
-        return LostByPlan()
-    queues: dict[QueueName, int] = {}
-    restored = 0
-    for name, one in sorted(known.queues.items()):
-        if is_lmq(name[0]):
-            continue
-        then = left.queues.get(name, QueueAccount())
-        filled = then.fillers | fillers.get(name, Ranges())
-        here = then.in_log - filled - then.replaced
-        if not gives_up:  # another record has the place of the filler, as after a restart of the queue: it stays
-            here |= filled & one.in_log - one.fillers - over.get(name, Ranges())
-        restored += len(one.lost_already & here)
-        if only:
-            here |= then.listed - filled
-        there = one.in_log - wrong.get(name, Ranges())
-        if count := len((there | one.lost_already) - one.fillers - here):
-            queues[name] = count
-    found = _found_again(before, after, fillers)
-    # units list all places that are lost, or some places may be those of messages that only the index shows
-    listed = sum(known.lost_by_queue.values()) <= before.logs.witnesses.units
-    again = found if listed else max(0, found - restored)
-    unplaced = known.unplaced - again - (left.unplaced if only else 0)
-    lost = LostByPlan(queues, max(0, unplaced), known.room)
-    # it leaves the damage as it is, or brings back what was there
-    settled = only or ((restored or found) and not units_gone(before))
-    return replace(lost, room="") if settled and not lost.messages else lost
-
-
-def _found_again(before: Verified, after: Verified, fillers: Mapping[QueueName, Ranges]) -> int:
-    """Return how many messages that only index entries show are in the log as a plan leaves it."""
-    unnamed = before.logs.witnesses.unnamed
-    count = 0
-    for at in unnamed[~within(outside_records(after.results), unnamed)].tolist():
-        found = after.logs.record(at, MAX_RECORD)
-        if found is not None and found.is_dispatched and not is_filler(found):
-            count += found.queue_offset not in fillers.get((found.topic_text, found.queue_id), ())
-    return count
-
-
 def _without_units(
     store: Store, verified: Verified, found: Mapping[QueueName, Ranges], listed: Mapping[QueueName, Ranges]
 ) -> dict[QueueName, Ranges]:
@@ -239,15 +182,16 @@ def at_start(base: Account, forecast: StartForecast, gone: Undelivered) -> Accou
     """Return an account with the next start; `gone`: what it leaves in the log without delivering it."""
     lost = forecast.lost_by_queue if forecast.starts else {}
     queues = dict(base.queues)
-    for name in lost.keys() | gone.places.keys():
+    for name in lost.keys() | gone.places.keys() | gone.records.keys():
         one = queues.get(name, QueueAccount())
         kept = one.in_log.without_last(lost.get(name, 0))
-        queues[name] = replace(one, kept=kept, served=kept - gone.places.get(name, Ranges()))
+        served = kept - gone.places.get(name, Ranges())
+        queues[name] = replace(one, kept=kept, served=served, more=gone.records.get(name, {}))
     return replace(
         base,
         queues=queues,
         lost_at_next_start=forecast.messages_lost if forecast.starts else 0,
-        undelivered=sum(map(len, gone.places.values())),
+        undelivered=gone.all,
     )
 
 
@@ -258,7 +202,11 @@ def account(store: Store, verified: Verified) -> Account:
     """
     logs = verified.logs
     records, fillers = _of_log(logs), _fillers(store, logs)
-    found = {name: numbers - fillers.get(name, Ranges()) for name, numbers in records.items()}
+    none = dict(fillers)
+    for result in logs.results:
+        for name, numbers in result.unserved.items():
+            none[name] = none.get(name, Ranges()) | numbers
+    found = {name: numbers - none.get(name, Ranges()) for name, numbers in records.items()}
     listed = _listed(logs, records)
     if units_gone(verified) or logs.witnesses.unnamed_from(logs.wrote):
         for name, more in _without_units(store, verified, found, listed).items():
@@ -273,7 +221,7 @@ def account(store: Store, verified: Verified) -> Account:
     for name in found.keys() | listed.keys() | before.keys() | replaced.keys():
         here, part = found.get(name, Ranges()), logs.queues.get(name)
         begin = part.first if part is not None and part.messages else 0
-        filled = records.get(name, Ranges()) - here if not is_lmq(name[0]) else Ranges()
+        filled = records.get(name, Ranges()) & fillers.get(name, Ranges()) if not is_lmq(name[0]) else Ranges()
         old = before.get(name, Ranges()) - here - compacted.get(name, Ranges())
         of_another = replaced.get(name, Ranges())
         queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled, of_another)

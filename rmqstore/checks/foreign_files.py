@@ -7,14 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.misplaced_files import LEAST, QueueReader, count_fitting, in_files, messages_of
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.report import Fact, Finding, Findings
-from rmqstore.files.mapped_file_queue import MappedFile
+from rmqstore.files.mapped_file_queue import MAX_RECORD, MappedFile
 from rmqstore.files.store import Store
-from rmqstore.formats.consumequeue import split_queue_label
+from rmqstore.files.topics import queue_names
+from rmqstore.formats import consumequeue
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import host_text
+from rmqstore.scan.kernels import consecutive
+from rmqstore.scan.records import good_records
+from rmqstore.scan.units import unit_chunks
 
 
 def report_held(store: Store, logs: Logs, findings: Findings) -> None:
@@ -33,12 +40,9 @@ def report_held(store: Store, logs: Logs, findings: Findings) -> None:
             findings.add(found)
             foreign.add(found.offset)
     logs.foreign_from = min(foreign, default=None)
-    for held in pointing.held:
-        at = int(held.finding.facts["commitlog_offset"] or 0)
-        if (held.file if held.file >= 0 else logs.file_start(at)) in foreign:
-            start = int(held.finding.facts["queue_offset"] or 0)
-            stop = start + int(held.finding.facts.get("units") or 1)
-            logs.witnesses.replaced.setdefault(split_queue_label(held.finding.queue), []).append((start, stop))
+    for start in foreign:
+        for name, spans in _replaced_by(store, logs, start):
+            logs.witnesses.replaced.setdefault(name, []).extend(spans)
     findings.extend(held.finding for held in pointing.held if held.file not in foreign)
     pointing.held.clear()
 
@@ -51,6 +55,33 @@ def _foreign_beside_rows(store: Store, logs: Logs) -> list[Finding]:
         return list(_foreign_files(store, logs))
     except CannotRead:
         return []
+
+
+def _replaced_by(store: Store, logs: Logs, start: int) -> Iterator[tuple[QueueName, list[tuple[int, int]]]]:
+    """Yield the queue offsets whose unit points into the log file at `start`, and not to its own message, by queue.
+
+    It reads all consume queues again. Errors: CannotRead.
+    """
+    result = logs.result_at(start)
+    file = result.queue.find(start)
+    if file is None:
+        return
+    found = [columns.offset.copy() for columns in good_records(file, result.body_offset)]
+    records = np.concatenate([np.zeros(0, dtype=np.int64), *found])
+    queue_of = _queue_reader(store)
+    for topic, queue_id in sorted(queue_names(store)):
+        spans: list[tuple[int, int]] = []
+        for chunk in unit_chunks(queue_of(topic, queue_id), consumequeue.UNIT):
+            offset, size = (chunk.units[name].astype(np.int64) for name in ("commitlog_offset", "size"))
+            there = consumequeue.is_message_unit(offset, size) & (offset >= file.start) & (offset < file.stop)
+            for i in np.flatnonzero(there & np.isin(offset, records)).tolist():
+                message = logs.record(int(offset[i]), MAX_RECORD)
+                place = message and (message.topic_text, message.queue_id, message.queue_offset)
+                there[i] = place != (topic, queue_id, chunk.number + i)
+            rows = np.flatnonzero(there) + chunk.number
+            spans += [(int(rows[a]), int(rows[b - 1]) + 1) for a, b in consecutive(rows)]
+        if spans:
+            yield (topic, queue_id), spans
 
 
 def _foreign_files(store: Store, logs: Logs) -> Iterator[Finding]:

@@ -62,6 +62,7 @@ from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
 from rmqstore.texts import Joined, Placed, Text, first_few, joined
 
 if TYPE_CHECKING:
+    from rmqstore.checks.log.commitlog import LogResult
     from rmqstore.checks.options import VerifyOptions
     from rmqstore.checks.rows import MessageRowFacts
     from rmqstore.checks.verified import Verified
@@ -329,12 +330,12 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     config = store.config.changed(dict(options.settings))
     starts = partial(Starts, store, tiling, settings=dict(options.settings), unreadable_rows=verified.unreadable_rows)
     size = sum(r.bytes for r in verified.logs.results)
-    how = StartOptions(thorough=size <= THOROUGH_BELOW)
+    how = _start_options(size, None if tiling is None else result)
     start = starts(options=how, units=units)
     faults = FaultFinder(store, config, start.of_broker)
     forecast = start.of(options.broker or None)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # find out their topics, although it takes longer
-        forecast = starts().of(options.broker or None)
+        forecast = starts(options=replace(how, thorough=True)).of(options.broker or None)
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
     answer = _answer(store, verified, options, forecast, faults, base)
@@ -383,6 +384,12 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         report.notes.append(Text("a broker is running on this store: the forecast is not final"))
 
 
+def _start_options(size: int, result: LogResult | None) -> StartOptions:
+    """Return how starts are simulated on a log of `size` bytes; `result`: of the log that they read, if it is known."""
+    how = StartOptions(thorough=size <= THOROUGH_BELOW)
+    return how if result is None or result.stale_from is None else replace(how, old_from=result.wrote)
+
+
 def _assume(store: Store, report: Report, options: VerifyOptions, settings: tuple[AssumedSetting, ...]) -> None:
     """Add what the forecast assumes: settings, and the version if others would do something else."""
     if not options.broker and report.differing and report.broker:
@@ -422,11 +429,11 @@ def _answer(
     base: Account,
 ) -> _StartVerdict:
     """Return what the start of one version would do, by its forecast, the account and what the checks found."""
-    report, misplaced = verified.report, verified.misplaced
+    report = verified.report
     exceptions = ""
     contradicting: tuple[Misfit, ...] = ()
     if forecast.starts:
-        exceptions = (misplaced.verdict if misplaced is not None else "") + _not_here(report, base) + _forgotten(report)
+        exceptions = _forgotten(report)
         exceptions += rights_words(report.findings)
         config = as_configured(store.config.changed(dict(options.settings)), forecast.version)
         contradicting = tuple(misfits(store, config, rules_for(forecast.version)))
@@ -454,6 +461,7 @@ def _answer(
             _at_missing_rows(store, verified, forecast, deleted),
         )
     left = replace(left, withheld=joined(filter(None, withheld), " and "))
+    exceptions = _log_lacks(verified, forecast, base, left) + exceptions
     if newer:
         but, because = (
             Text("{exceptions}, but it cannot read {newer}"),
@@ -542,10 +550,10 @@ def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Co
     states = {label: state for label, state in verified.report.queues.items() if label not in deleted}
     in_log = {name: one.in_log for name, one in base.queues.items()}
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
-        return left_unreadable(forecast, parts, states, verified.logs.misfiled, in_log)
+        return left_unreadable(forecast, states, verified.logs, in_log)
     light = [name for name in map(split_queue_label, states) if store.reads_rows(name[0])]
     in_files = {label: state for label, state in states.items() if not store.reads_rows(topic_of(label))}
-    left = left_unreadable(forecast, parts, in_files, verified.logs.misfiled, in_log)
+    left = left_unreadable(forecast, in_files, verified.logs, in_log)
     if store.commitlog is not None:
         more = left_in_light_queues(forecast, parts, light, store.commitlog, verified.dispatched_rows)
         for name, places in more.places.items():
@@ -633,15 +641,26 @@ def _without_messages(report: Report, forecast: StartForecast) -> str:
     return Text("{who} would start empty: {gone}", who=who, gone=gone)
 
 
-def _not_here(report: Report, base: Account) -> str:
-    """Return the end of the verdict about messages and units that a start neither loses nor restores."""
+def _log_lacks(verified: Verified, forecast: StartForecast, base: Account, left: Left) -> str:
+    """Return what a verdict says about files with wrong names, and about what the log lacks before any start."""
+    if not forecast.starts:
+        return Text("; the log lacks {messages}", messages=base.lacking_words()) if base.lacking else ""
+    named = verified.misplaced.verdict if verified.misplaced is not None else ""
+    return named + _not_here(verified.report, base, begins_with_damage=left.is_nothing(forecast))
+
+
+def _not_here(report: Report, base: Account, *, begins_with_damage: bool) -> str:
+    """Return the end of the verdict about messages and units that a start neither loses nor restores.
+
+    `begins_with_damage`: the verdict begins with the number of damaged messages.
+    """
     listed = report.findings.listed
     foreign = report.findings.counts[codes.CL_FOREIGN_FILE]
     words = (
         Text(", but {belong} to another log", belong=many(foreign, "file belongs", "files belong")) if foreign else ""
     )
-    if base.lost_already > base.fillers:
-        if damaged_messages(report.findings) == base.lost_already - base.fillers:
+    if base.lacking:
+        if begins_with_damage and damaged_messages(report.findings) == base.lacking:
             return words  # the verdict begins with them
         if words:
             return Text("{words}, and the log lacks {messages}", words=words, messages=base.lacking_words())

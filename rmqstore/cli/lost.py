@@ -298,7 +298,7 @@ def lost(out: Output, store: Path, config: BrokerConfig, asked: LostOptions, wor
     if words := tier_words(opened.files, opened.root):
         out.note(Text("note: {note}", note=words))
     account = losses.account
-    held = view.undelivered(account, verified.logs) if account is not None and verified is not None else ()
+    held = view.undelivered(verified) if verified is not None else ()
     old = view.expired(account) if account is not None and asked.expired else ()
     rows: Iterator[Row] = ((one, ()) for one in itertools.chain(losses.damaged, view.cut(losses), held, old))
     if wanted is not None:
@@ -330,7 +330,7 @@ def _expected(out: Output, store: Path, opened: Store, path: Path, work: WorkOpt
     lost = [(folder.name, kept.in_repair(folder, plan).damaged) for folder, plan in applied_repairs(opened)]
     look, view, losses, verified = _before(out, opened, work)
     report = verified.report
-    held = view.undelivered(losses.account, verified.logs) if losses.account is not None else ()
+    held = view.undelivered(verified)
     now = itertools.chain(losses.damaged, view.cut(losses), held)
     found = list(verdicts(look, texts, hits, [*lost, ("", now)]))
     rows = [one.to_json() for one in found]

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from rmqstore.formats.javatext import java_split, java_string_hash, java_text, parse_int, parse_long
+from rmqstore.formats.javatext import java_split, java_string_hash, java_text, parse_int, parse_long, parse_short
 from rmqstore.texts import Text
 
 __all__ = [
@@ -380,7 +380,7 @@ def inner_batch(properties: Mapping[str, str]) -> tuple[int, int] | None:
     Source: CommitLog#checkMessageAndReturnSize (INNER_BASE, INNER_NUM)
     """
     base = parse_long(properties.get(INNER_BASE, ""))
-    number = parse_int(properties.get(INNER_NUM, ""))
+    number = parse_short(properties.get(INNER_NUM, ""))
     return None if base is None or number is None else (base, number)
 
 

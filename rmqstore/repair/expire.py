@@ -47,7 +47,7 @@ from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.ranges import Ranges
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.scan.columns import Columns
-from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.dispatch import QueueTable, message_counts
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.scan.units import unit_chunks
@@ -223,6 +223,8 @@ class _Lost:
             if run.kind is not Kind.RECORDS or run.columns is None:
                 continue
             columns = self._lost(run.columns) if self._kept else run.columns
+            messages = message_counts(columns)
+            columns, messages = columns.take(messages > 0), messages[messages > 0]
             if not len(columns):
                 continue
             self.bytes += int(columns.size.sum()) + len(columns) * body_offset
@@ -230,8 +232,9 @@ class _Lost:
             numbers = np.argsort(queues, kind="stable")
             names, starts = np.unique(queues[numbers], return_index=True)
             offsets = columns.queue_offset[numbers]
-            lowest, highest = (each.reduceat(offsets, starts) for each in (np.minimum, np.maximum))
-            counts = np.diff([*starts.tolist(), len(numbers)])
+            each = messages[numbers]
+            lowest, counts = np.minimum.reduceat(offsets, starts), np.add.reduceat(each, starts)
+            highest = np.maximum.reduceat(offsets + each - 1, starts)
             rows = (names.tolist(), counts.tolist(), lowest.tolist(), highest.tolist())
             for number, count, low, high in zip(*rows, strict=True):
                 name = self._table.label(number)

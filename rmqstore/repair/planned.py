@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqstore.append.scratch import Scratch
-from rmqstore.checks.account import by_queue, lost_by
+from rmqstore.checks.account import by_queue
 from rmqstore.checks.examine import examine
 from rmqstore.checks.log.log_pass import LogPart, PassOptions, watched_reads
 from rmqstore.checks.log.queue_parts import place_of
@@ -30,6 +30,7 @@ from rmqstore.documents.plan import Loss, Plan
 from rmqstore.files.mapped_file_queue import MAX_RECORD, offset_to_file_name
 from rmqstore.files.store import QueueKind, Store, open_store
 from rmqstore.formats.consumequeue import QueueName
+from rmqstore.repair.lost_by_plan import lost_by
 from rmqstore.repair.overlay import Overlay
 from rmqstore.repair.plan.plan_builder import WRONG_PLACES
 from rmqstore.scan.split import Split

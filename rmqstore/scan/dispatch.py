@@ -17,7 +17,7 @@ import numpy as np
 from rmqstore.formats import properties
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.javatext import java_text
-from rmqstore.formats.message import is_dispatched
+from rmqstore.formats.message import INNER_BATCH, is_dispatched
 from rmqstore.formats.services import batch_extent, is_service_topic, light_queues
 from rmqstore.scan import native
 from rmqstore.scan.columns import Columns
@@ -219,6 +219,14 @@ class Dispatch:
             return None
         record, number_of, at = np.array(found, dtype=np.int64).T
         return DispatchedRows(number_of, at, *(column[record] for column in rows[2:]))
+
+
+def message_counts(columns: Columns) -> I64:
+    """Return how many messages each record has: several in an inner batch, none in what no broker dispatches."""
+    counts = is_dispatched(columns.sys_flag).astype(np.int64)
+    for i in np.flatnonzero((counts > 0) & (columns.sys_flag & INNER_BATCH > 0)).tolist():
+        counts[i] = batch_extent(record_properties(columns, i), 0)[1]
+    return counts
 
 
 def record_properties(columns: Columns, i: int) -> Mapping[str, str]:

@@ -20,6 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqstore.checks.beside.config import ConsumerOffsets
 from rmqstore.checks.log.logs import Logs, Pointing
+from rmqstore.checks.log.queue_parts import place_of
+from rmqstore.checks.log.records_elsewhere import records_elsewhere
 from rmqstore.checks.problems import codes
 from rmqstore.documents.journal import LOST_FOUND, QUARANTINE, Journal, JournalFiles, State, list_journals
 from rmqstore.documents.outcome import before
@@ -33,6 +35,7 @@ from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.files.store import Store
 from rmqstore.files.topics import queue_names
 from rmqstore.formats import index, messageid, properties
+from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.halfrecord import message_with_body
 from rmqstore.formats.message import HEAD, MAGIC_V1_U32, MAGIC_V2_U32, Fault, check_message, is_filler, parse_message
 from rmqstore.formats.ranges import Ranges
@@ -54,8 +57,6 @@ _LARGEST_SPAN = 256 << 20
 _MOST_UNITS = 20_000  # messages listed by their queue entries only; further ones are counted
 _MAGIC = re.compile(b"|".join(re.escape(magic.to_bytes(4, "big")) for magic in (MAGIC_V1_U32, MAGIC_V2_U32)))
 _END = 1 << 62  # after every offset (bytes)
-_COUNTED = (codes.CL_MISSING_FILE, codes.DL_MISSING_FILE)
-"""Problems whose lost messages a plan counts, although it leaves them."""
 RecordAt = Callable[[int], Found | None]
 
 
@@ -177,7 +178,6 @@ class LostMessages:
             for finding in verified.report.findings.listed
             if finding.damages_log and (plan is None or (isinstance(stays, Mapping) and finding.code in stays))
         ]
-        out.at_least |= plan is None or any(finding.code not in _COUNTED for finding in left)
         spans = [(finding.offset, finding.offset + finding.length) for finding in left]
         if codes.CL_NO_MESSAGES in verified.report.findings.counts:  # the whole log is gone
             spans = [(0, _END)]
@@ -218,7 +218,7 @@ class LostMessages:
         Only the number of those is known that the index lists, or that are more than `_MOST_UNITS`.
         """
         out.account = account
-        out.at_least |= account.at_least
+        out.at_least = account.at_least
         known = {(one.topic, one.queue_id, one.queue_offset) for one in out.damaged}
         readable = {place for place in known if _is_in_log(account, place)}
         out.damaged = [
@@ -244,35 +244,58 @@ class LostMessages:
                 unlisted[f"{topic}/{queue_id}"] = left
         out.damaged += self._indexed(found)
         listed = sum((one.topic, one.queue_id, one.queue_offset) not in readable for one in out.damaged)
-        left = account.lost_already - account.fillers - listed - sum(unlisted.values())
+        left = account.lacking - listed - sum(unlisted.values())
         out.unlisted = unlisted | ({"": left} if left > 0 else {})
 
-    def undelivered(self, account: Account, logs: Logs) -> Iterator[LostMessage]:
+    def undelivered(self, verified: Verified) -> Iterator[LostMessage]:
         """Yield the messages that stay in the log and reach no consumer, once for each queue that lacks them.
 
-        Of several records with one queue offset, the unit leads to one.
+        Of several records with one queue offset, the unit leads to one. Log files are read by their right names.
         """
-        parts = logs.queues
-        wanted = {name: one.undelivered for name, one in account.queues.items() if one.undelivered}
-        for (topic, queue_id), numbers in wanted.items():
-            if properties.is_lmq(topic):  # the record is of another queue
-                for number in numbers:
-                    yield self._consumed(LostMessage(topic, queue_id, number, None, cause=NO_UNIT, body=INTACT))
-        if not any(not properties.is_lmq(topic) for topic, _ in wanted):
+        account, logs, misplaced = verified.report.account, verified.logs, verified.misplaced
+        if account is None:
             return
+        if misplaced is not None and misplaced.store is not self.store:
+            yield from LostMessages(misplaced.store, self.offsets, self.pointing).undelivered(verified)
+            return
+        wanted = {name: one for name, one in account.queues.items() if one.undelivered or one.more}
+        for (topic, queue_id), one in wanted.items():
+            if properties.is_lmq(topic):  # the record is of another queue
+                for number in one.undelivered:
+                    yield self._consumed(LostMessage(topic, queue_id, number, None, cause=NO_UNIT, body=INTACT))
+        if all(properties.is_lmq(topic) for topic, _ in wanted):
+            return
+        wrong, parts = _true_places(logs), logs.queues
+        shared = {(*name, number) for name, one in wanted.items() for number in one.more.values()}
         lacking = {name: Ranges.of((m.start, m.stop) for m in parts[name].missing) for name in wanted if name in parts}
+        missing = chain.from_iterable(parts[name].missing for name in wanted if name in parts)
+        misfiled = {m.first_at for m in missing if logs.misfiled.explains(m)}  # a unit of another queue leads to them
         offsets = (one.offset for one in chain.from_iterable(read_records(self.store, "messages", Job(Selection()))))
         for offset in merge(offsets, sorted(at for whole in logs.witnesses.whole.values() for _, at in whole)):
             found = lookup.by_offset(self.store, offset)
-            if found is None or not found.sound:
+            if found is None or not found.sound or found.log_offset in misfiled:
                 continue
-            topic, queue_id, number = found.queue_place
-            if number not in wanted.get((topic, queue_id), Ranges()):
+            name, places = wrong.get(found.log_offset) or _places(found)
+            queue = wanted.get(name)
+            if queue is None or (name in parts and found.log_offset < max(parts[name].restarts, default=-1)):
                 continue
-            unit = self.unit(found.queue_place) if number in lacking.get((topic, queue_id), Ranges()) else None
-            if unit is None or unit.offset != found.offset:
-                cause = SAME_OFFSET if unit is not None and self._is_at(unit.offset, found.queue_place) else NO_UNIT
-                yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause=cause), found))
+            more = queue.more.get(found.log_offset)
+            for number in queue.undelivered & places if more is None else (more,):
+                place, leads_to = (*name, number), self._leads_to((*name, number))
+                has_unit = leads_to == found.log_offset
+                if has_unit and place not in shared and number in lacking.get(name, Ranges()):
+                    continue  # it is another record of this place that lacks its unit
+                is_other = leads_to is not None and not has_unit and self._is_at(leads_to, place)
+                cause = SAME_OFFSET if is_other else NO_UNIT
+                row = _with_record(LostMessage("", 0, 0, found.offset, cause=cause), found)
+                yield self._consumed(replace(row, topic=name[0], queue_id=name[1], queue_offset=number))
+
+    def _leads_to(self, place: Place) -> int | None:
+        """Return the log offset that a broker finds at a place of a queue; None without a unit, or unreadable."""
+        with suppress(CannotRead):
+            unit = self.queue(*place[:2]).at(place[2])
+            return None if unit is None else unit.offset
+        return None
 
     def _is_at(self, offset: int, place: Place) -> bool:
         """Return whether a sound record at a log offset has this queue offset."""
@@ -317,11 +340,12 @@ class LostMessages:
         records = read_records(self.store, "messages", Job(Selection(start=losses.cut_from)))
         for one in chain.from_iterable(records):
             found = lookup.by_offset(self.store, one.offset)
-            if found is None or not found.sound or found.offset in damaged:
+            if found is None or not (found.sound and found.message.is_dispatched) or found.offset in damaged:
                 continue
             unit = self.unit(found.queue_place) if one.offset < losses.served_below else None
             if unit is None or unit.offset != found.offset:
-                yield self._consumed(_with_record(LostMessage("", 0, 0, found.offset, cause="cut"), found))
+                row = _with_record(LostMessage("", 0, 0, found.offset, cause="cut"), found)
+                yield from (self._consumed(replace(row, queue_offset=number)) for number in _places(found)[1])
 
     def unit(self, place: Place) -> lookup.Unit | None:
         """Return the queue entry of a message; None if there is none, or if it cannot be read."""
@@ -419,6 +443,21 @@ def with_keys(rows: Iterable[LostMessage], keys: Iterable[str]) -> Iterator[tupl
             fits = tuple(key for key_hash in one.key_hashes for key in table.get(key_hash, ()))
         if fits:
             yield one, fits
+
+
+def _places(found: Found) -> tuple[QueueName, Ranges]:
+    """Return the queue and the queue offsets of a record: several for an inner batch."""
+    name, start, stop = place_of(found.message)
+    return name, Ranges.span(start, stop)
+
+
+def _true_places(logs: Logs) -> dict[int, tuple[QueueName, Ranges]]:
+    """Return the queue and the queue offset of records whose header is wrong, by log offset."""
+    true = records_elsewhere(logs)
+    for (topic, queue_id), part in logs.queues.items():
+        rows = ((one.at, one.expected) for one in part.outliers)
+        true |= {at: (topic, queue_id, number) for at, number in rows if number is not None}
+    return {at: ((topic, queue_id), Ranges.span(number, number + 1)) for at, (topic, queue_id, number) in true.items()}
 
 
 def _is_in_log(account: Account, place: Place) -> bool:

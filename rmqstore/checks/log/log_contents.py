@@ -16,6 +16,7 @@ from rmqstore.checks.log.stored_units import WatchedReads
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import QueueName
+from rmqstore.formats.ranges import Ranges
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.kernels import I64
 from rmqstore.scan.old_records import StoreTimes
@@ -158,7 +159,8 @@ class LogContents(StoreTimes):
     """The good records, added in address order. Offsets are global, in bytes; times in ms.
 
     `fillers`: offsets of records written by a repair. `withheld`: the first record of each queue with queue offset 0
-    whose transaction bits keep it out of the queue.
+    whose transaction bits keep it out of the queue. `unserved`: queue offsets of messages that the service of their
+    system topic cannot process, by queue.
     """
 
     messages: int = 0
@@ -168,6 +170,7 @@ class LogContents(StoreTimes):
     fillers: list[int] = field(default_factory=list)
     withheld: dict[QueueName, int] = field(default_factory=dict)
     controls: ControlTally = field(default_factory=ControlTally)
+    unserved: dict[QueueName, Ranges] = field(default_factory=dict)
 
     def append(self, part: LogContents) -> None:
         """Append the next part, except for its queues."""
@@ -176,6 +179,8 @@ class LogContents(StoreTimes):
         self.fillers.extend(part.fillers)
         self.withheld = part.withheld | self.withheld
         self.controls.merge(part.controls)
+        for name, numbers in part.unserved.items():
+            self.unserved[name] = self.unserved.get(name, Ranges()) | numbers
         if part.messages:
             if self.first_time < 0:
                 self.first_time, self.first_at = part.first_time, part.first_at

@@ -36,6 +36,7 @@ from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.message import INNER_BATCH, Fault
 from rmqstore.formats.properties import DelayLevels, inner_batch
+from rmqstore.formats.ranges import Ranges
 from rmqstore.formats.services import is_sound_topic
 from rmqstore.scan.columns import Columns, filler_mask
 from rmqstore.scan.dispatch import BatchRow, Dispatch, QueueNames, QueueTable, record_properties
@@ -262,7 +263,9 @@ class _SplitScan:
         if fillers is not None:
             part.fillers += columns.offset[fillers].tolist()
         part.controls.add(columns, texts.controls)
-        add_service_faults(columns, number, self.queues, texts.faults)
+        for queue, numbers in add_service_faults(columns, number, self.queues, texts.faults).items():
+            name = self.queues.names[queue]
+            part.unserved[name] = part.unserved.get(name, Ranges()) | numbers
         code = code_of(Fault.PROPERTIES, columns.body_offset)
         for i, faults in texts.faults.items():
             about: dict[str, Fact] = {"faults": joined(faults[:4], "; ")}

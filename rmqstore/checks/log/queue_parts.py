@@ -181,6 +181,13 @@ class QueuePart:
             return True
         return any(at == one.at for one in self.outliers) or any(at == offset for offset, _ in self.repeats)
 
+    @property
+    def odd_records(self) -> Iterator[tuple[int, int]]:
+        """Log offset and queue offset of records of the present life: another has their place, or there is none."""
+        restart = max(self.restarts, default=-1)
+        yield from ((at, number) for at, number in self.repeats if at >= restart)
+        yield from ((one.at, one.got) for one in self.outliers if one.expected is None and one.at >= restart)
+
     def has_message(self, queue_offset: int) -> bool:
         """Return whether a record has a queue offset."""
         return bool(self.messages) and not any(self.without_message(queue_offset, queue_offset + 1))

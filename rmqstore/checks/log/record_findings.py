@@ -47,6 +47,7 @@ from rmqstore.formats.message import (
     is_dispatched,
     record_crc,
 )
+from rmqstore.formats.ranges import Ranges
 from rmqstore.formats.services import missing_in_text
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueNames
@@ -161,19 +162,24 @@ def _log_name(columns: Columns) -> str:
     return "dledger" if columns.body_offset else "commitlog"
 
 
-def add_service_faults(columns: Columns, number: I64, queues: QueueNames, faults: dict[int, list[str]]) -> None:
+def add_service_faults(
+    columns: Columns, number: I64, queues: QueueNames, faults: dict[int, list[str]]
+) -> dict[int, Ranges]:
     """Add to `faults`, by record, the properties that a service of the broker needs and does not find.
 
-    `number`: each record's queue.
+    `number`: each record's queue. Return the queue offsets of these records, by queue.
     """
     if not queues.services:
-        return
+        return {}
+    found: dict[int, list[int]] = {}
     rows = np.flatnonzero(np.isin(number, list(queues.services)))
     start, stop = columns.properties_at[rows], (columns.properties_at + columns.properties_length)[rows]
     for i, a, b in zip(rows.tolist(), start.tolist(), stop.tolist(), strict=True):
         missing = missing_in_text(queues.names[int(number[i])][0], columns.raw, a, b)
         if missing:
             faults.setdefault(i, []).append(Text("no valid {missing}", missing=joined(missing)))
+            found.setdefault(int(number[i]), []).append(int(columns.queue_offset[i]))
+    return {queue: Ranges.points(numbers) for queue, numbers in found.items()}
 
 
 PREPARED, ROLLED_BACK = "prepared", Text("rolled back")

@@ -23,7 +23,8 @@ class QueueAccount:
     without a forecast. `listed`: those that a witness names, from `begin` on, the first place that the log still has.
     `served`: those of `kept` whose unit leads a consumer to the message. `before`: those before `begin` that units
     still list. `replaced`: lost messages whose place a record of another log may have. `fillers`: lost messages
-    that a repair replaced by fillers.
+    that a repair replaced by fillers. `more`: log offsets and queue offsets of records without a unit and without a
+    place of their own, which nobody gets either.
     """
 
     in_log: Ranges = field(default_factory=Ranges)
@@ -34,6 +35,7 @@ class QueueAccount:
     before: Ranges = field(default_factory=Ranges)
     fillers: Ranges = field(default_factory=Ranges)
     replaced: Ranges = field(default_factory=Ranges)
+    more: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def lost_already(self) -> Ranges:
@@ -44,20 +46,6 @@ class QueueAccount:
     def undelivered(self) -> Ranges:
         """In the log after the next start, and without a unit that leads a consumer to the message."""
         return self.kept - self.served
-
-
-@dataclass(frozen=True, slots=True)
-class LostByPlan:
-    """What a plan loses: messages by queue, and those of unknown queues. `room`: as in `Account`."""
-
-    queues: Mapping[QueueName, int] = field(default_factory=dict)
-    unplaced: int = 0
-    room: str = ""
-
-    @property
-    def messages(self) -> int:
-        """The number of all lost messages."""
-        return sum(self.queues.values()) + self.unplaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +90,11 @@ class Account:
     def fillers(self) -> int:
         """The number of lost messages that a repair replaced by fillers."""
         return sum(len(one.fillers) for one in self.queues.values())
+
+    @property
+    def lacking(self) -> int:
+        """The number of lost messages that no filler replaced."""
+        return self.lost_already - self.fillers
 
     def to_json(self) -> dict[str, Any]:
         """Return the object `account`."""

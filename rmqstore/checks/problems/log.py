@@ -247,12 +247,12 @@ COMMITLOG: Rows = (
             "later files."
         ),
     ),
-    repairable_error(
+    repairable_warning(
         code=codes.CL_DIRTY_TAIL,
         title=Text("bytes after the end of the log that are not a record"),
         about=Text(
             "Bytes after the last good record are neither zero nor a record: an interrupted write. Recovery stops "
-            "before them; no broker ever erases them."
+            "before them, and cuts nothing. The first line says whether messages were there."
         ),
     ),
     repairable_error(
@@ -364,10 +364,13 @@ DLEDGER: Rows = (
             "consumers do."
         ),
     ),
-    repairable_error(
+    repairable_warning(
         code=codes.DL_DIRTY_TAIL,
         title=Text("bytes after the last entry"),
-        about=Text("Bytes after the last entry are not an entry: an interrupted write."),
+        about=Text(
+            "Bytes after the last entry are not an entry: an interrupted write. The first line says whether messages "
+            "were there."
+        ),
     ),
     repairable_error(
         code=codes.DL_STALE_TAIL,

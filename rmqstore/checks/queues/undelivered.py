@@ -6,7 +6,7 @@ They have no consume queue unit then, a unit at a wrong queue offset, or a unit 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +16,7 @@ from rmqstore.brokers.forecast import StartForecast
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.checks.log.commitlog import Misfiled
 from rmqstore.checks.log.queue_parts import QueuePart
+from rmqstore.checks.log.records_elsewhere import records_elsewhere
 from rmqstore.checks.log.witnesses import END
 from rmqstore.checks.problems.problem import Area
 from rmqstore.checks.problems.report import Findings, QueueState
@@ -32,6 +33,7 @@ from rmqstore.scan.records import good_records
 from rmqstore.texts import Placed, Text, joined
 
 if TYPE_CHECKING:
+    from rmqstore.checks.log.logs import Logs
     from rmqstore.files.rocksdb.queues import RocksDBQueue, RocksDBQueues
     from rmqstore.files.store import Store
 
@@ -68,10 +70,12 @@ def all_dispatched(
 class Undelivered:
     """The places of messages in the log that no consumer gets after the start, by queue.
 
-    `dropped`: how many of them have a unit that the start cuts, which the verdict names apart.
+    `records`: those without a place of their own (`RecordsElsewhere`). `dropped`: how many of the places have a unit
+    that the start cuts, which the verdict names apart.
     """
 
     places: dict[QueueName, Ranges] = field(default_factory=dict)
+    records: dict[QueueName, dict[int, int]] = field(default_factory=dict)
     dropped: Counter[QueueName] = field(default_factory=Counter)
 
     def add(self, name: QueueName, places: Ranges, dropped: int = 0) -> None:
@@ -83,12 +87,18 @@ class Undelivered:
     @property
     def messages(self) -> int:
         """The number of messages, without those whose unit is dropped."""
-        return sum(map(len, self.places.values())) - self.dropped.total()
+        return self.all - self.dropped.total()
+
+    @property
+    def all(self) -> int:
+        """The number of all messages."""
+        return sum(map(len, self.places.values())) + sum(map(len, self.records.values()))
 
     @property
     def queues(self) -> int:
         """The number of queues with such a message."""
-        return sum(len(places) > self.dropped[name] for name, places in self.places.items())
+        held = (name for name, places in self.places.items() if len(places) > self.dropped[name])
+        return len({*held, *self.records})
 
     def text(self) -> str:
         return Text(
@@ -185,17 +195,16 @@ def withheld_words(findings: Findings, rules: BrokerRules) -> str:
 
 def left_unreadable(
     forecast: StartForecast,
-    parts: Mapping[QueueName, QueuePart],
     states: Mapping[str, QueueState],
-    misfiled: Misfiled,
+    logs: Logs,
     in_log: Mapping[QueueName, Ranges],
 ) -> Left:
     """Return the messages that remain in the log after the start, but that consumers do not get.
 
-    `parts` are the queues according to the log, `states` those that were compared with their units, `in_log` the places
-    of all messages of the log.
+    `states` are the queues that were compared with their units, `in_log` the places of all messages of the log.
     """
     gone, moved = Undelivered(), []
+    parts, elsewhere = logs.queues, logs.misfiled.offsets | records_elsewhere(logs).keys()
     lost = forecast.lost_by_queue
     if not forecast.starts or not forecast.consume_queues_simulated or not states:
         return Left()
@@ -208,11 +217,33 @@ def left_unreadable(
         if part is None or part.restarts or name not in forecast.units_put:
             missing = here.clip(end[1], END)
         else:
-            missing = here & _without_unit(part, end, forecast.units_put[name], misfiled)
-        gone.add(name, missing & here.without_last(lost.get(name, 0)), forecast.units_cut.get(name, 0))
+            missing = here & _without_unit(part, end, forecast.units_put[name], logs.misfiled)
+        missing &= here.without_last(lost.get(name, 0))
+        gone.add(name, missing, forecast.units_cut.get(name, 0))
+        if part is not None and (records := _without_place(part, elsewhere, missing, end, forecast.commitlog_stop)):
+            gone.records[name] = records
         if shifted := forecast.shifted_units.get(name, 0):
             moved.append(shifted)
     return Left(gone, Moved(sum(moved), len(moved)))
+
+
+def _without_place(
+    part: QueuePart, elsewhere: Container[int], places: Ranges, end: Interval, stop: int | None
+) -> dict[int, int]:
+    """Return the log offsets and queue offsets of records of a queue that have neither a place of their own nor a unit.
+
+    `places`: those that nobody gets. A place counts there for one record; it can be that of this one. `elsewhere`: log
+    offsets of records that have their place in another queue.
+    """
+    out = {}
+    for at, number in part.odd_records:
+        lacking = [m for m in part.missing if m.start <= number < m.stop]
+        own = any(m.first_at <= at <= m.last_at for m in lacking)
+        if not own or at in elsewhere or (stop is not None and at >= stop):
+            continue
+        if number not in places or len(lacking) > 1 or not end[0] <= number < end[1]:
+            out[at] = number
+    return out
 
 
 def left_in_light_queues(

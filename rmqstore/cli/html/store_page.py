@@ -106,6 +106,7 @@ def _state(found: StoreReport) -> str:
     report = found.report
     worst, broker = report.findings.worst, report.broker or {}
     fails = any(row.wrote and (not row.starts or row.messages_lost) for row in report.brokers)
+    fails |= report.account is not None and report.account.lacking > 0
     if (worst is not None and worst >= Severity.ERROR) or broker.get("starts") is False or broker.get("messages_lost"):
         return "error"
     if fails:

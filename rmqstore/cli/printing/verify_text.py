@@ -121,6 +121,7 @@ def _verdict(report: Report) -> tuple[str, str]:
     lost = int(report.broker.get("messages_lost") or 0) if report.broker else 0
     for row in report.differing:
         starts, lost = starts and (row.starts or not row.wrote), lost or (row.messages_lost if row.wrote else 0)
+    lost = lost or (report.account.lacking if report.account is not None else 0)
     if (worst is not None and worst >= Severity.ERROR) or not starts or lost:
         style = "bold red"
     elif not report.clean:

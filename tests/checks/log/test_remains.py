@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.checks.problems.problem import Severity
 from tests import damage
 from tests.checks.looks import Record, counts, look, records
 from tests.stores import copy_store, meta
@@ -39,7 +40,11 @@ def test_ends_of_earlier_messages_are_no_damage(store: Path) -> None:
 def test_another_byte_among_them_is_a_dirty_tail(store: Path, at: int) -> None:
     last, end = end_of(store)
     damage.overwrite(last.file, end + at, b"\x01\x02\x03\x04\x05\x06\x07\x08")
-    assert counts(store) == {"CL-DIRTY-TAIL": 1}
+    report = look(store)
+    assert report.findings.counts == {"CL-DIRTY-TAIL": 1}
+    assert report.findings.worst is Severity.WARNING  # a start cuts nothing, and nothing lists a message there
+    assert report.account is not None
+    assert (report.account.lost_already, report.account.at_least) == (0, False)
 
 
 def test_bytes_after_the_page_are_a_dirty_tail(store: Path) -> None:
