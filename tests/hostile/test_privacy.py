@@ -41,6 +41,7 @@ WRITING: dict[str, list[list[str]]] = {
     "recover": [["STORE", "--plan-out", "OUT/plan.json"], ["STORE", "--apply", "--journal", "OUT/journal"]],
     "rebuild": [["STORE", "cq", "--plan-out", "OUT/plan.json"]],
     "offsets": [["STORE", "-o", "OUT/offsets.csv"]],
+    "fleet": [["RESULT", "--html", "OUT/page.html", "--json", "-o", "OUT/fleet.json"]],
     "doctor": [["STORE", "--json", "-o", "OUT/doctor.json"]],
     "pending": [["STORE", "--json", "-o", "OUT/pending.json"]],
     "carve": [["SOUND/commitlog", "OUT/carved"]],
@@ -59,6 +60,7 @@ ELSEWHERE = {
     "undo": "test_a_journal_in_the_store_is_private",
     "resume": "test_a_journal_in_the_store_is_private",
     "pipeline": "tests/spark/test_privacy.py",
+    "receive": "tests/receiving/test_receive.py",
 }
 
 
@@ -82,6 +84,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """A damaged, a sound and a repaired store, an export and a repository, which no test changes."""
     home = tmp_path_factory.mktemp("places")
     store, sound = closed(copy_store(STORE, home)), closed(copy_store(STORE, home / "sound"))
+    (home / "result.json").write_text(run("verify", str(store), "--json").stdout)
     result = run("export", str(store), "-o", str(home / "export.ndjson"))
     assert result.exit_code == 0, result.stderr
     assert run("backup", str(store), str(home / "repository"), "--name", "store").exit_code == 0
@@ -96,6 +99,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "REPAIRED": str(repaired),
         "JOURNAL": str(journal),
         "EXPORT": str(home / "export.ndjson"),
+        "RESULT": str(home / "result.json"),
         "ORDER": "Order_11/0/3",
         "REPO": str(home / "repository"),
     }

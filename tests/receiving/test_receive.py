@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import socket
@@ -516,3 +517,15 @@ def test_a_broker_is_asked_over_tls(repo: Path, tmp_path: Path) -> None:
         assert receive(master, repo, "--tls")["messages"] == 50
         master.add(10)
         assert receive(master, repo, "--tls-ca", str(own))["messages"] == 10
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_what_arrives_is_private(umask: int, repo: Path) -> None:
+    before = os.umask(umask)
+    try:
+        with FakeMaster(log_of(100)) as master:
+            receive(master, repo)
+    finally:
+        os.umask(before)
+    found = [path for path in repo.rglob("*") if path.lstat().st_mode & 0o077]
+    assert [path.name for path in found] in ([], ["lock"])
