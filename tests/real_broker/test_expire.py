@@ -15,6 +15,11 @@ from pathlib import Path
 import pytest
 
 from rmqstore.brokers.clean_up import HOUR
+from rmqstore.checks.examine import examine
+from rmqstore.checks.options import VerifyOptions
+from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.errors import HalfApplied
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
@@ -67,6 +72,14 @@ def compare(
     assert len(seen.rounds) == rounds
     assert sorted(path for gone in seen.rounds for path in gone) == sorted(step.path for step in expiry.plan.steps)
     assert seen.rounds[-1] == ()  # another round would not delete more
+    report = examine(open_store(root, config), VerifyOptions(jobs=1)).report
+    account = report.account
+    assert account is not None
+    # an expiry is no loss, whatever queues and the index still list
+    assert (account.lost_already, account.lost_at_next_start, account.at_least) == (0, 0, False)
+    if codes.BR_START_LOSES not in report.findings.counts:  # 5.4 after a kill, beside legacy files
+        assert account.undelivered == 0
+    assert not {code for code in report.findings.counts if PROBLEMS[code].area in (Area.LOG, Area.QUEUE, Area.DLEDGER)}
     return expiry, seen
 
 
