@@ -124,7 +124,7 @@ def receive(out: Output, address: str, repository: str, keep: KeepRule, how: Rec
     if place.snapshot or place.name or not isinstance(storage, LocalStorage):
         raise UsageError(
             Text("{repository} is not a directory", repository=repository),
-            Text("give a directory, and the name with --name; `rmqstore snapshots --copy` copies it to S3"),
+            Text("give a directory, and the name with --name; `rmqstore snapshots REPO --copy REPO2` copies it to S3"),
         )
     measured = Metrics(out, how.metrics, "receive", storage.directory / how.name)
     folder = Repository.open_or_create(storage).of(how.name)
