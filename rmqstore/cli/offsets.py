@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -53,14 +53,18 @@ class OffsetsOptions:
     restore_bak: bool
     write_json: Path | None
 
-    def wants(self, row: Committed | GroupProgress) -> bool:
-        """Return whether a row passes the filters."""
+    def wanted(self) -> Callable[[Committed], bool]:
+        """Return which offsets pass the filters. Errors: as `parse_queues`."""
         ids, pairs = parse_queues(self.queues)
-        return (
-            (not self.groups or row.group in self.groups)
-            and (not self.topics or row.topic in self.topics)
-            and (not self.queues or row.queue_id in ids or (row.topic, row.queue_id) in pairs)
-        )
+
+        def passes(one: Committed) -> bool:
+            return (
+                (not self.groups or one.group in self.groups)
+                and (not self.topics or one.topic in self.topics)
+                and (not self.queues or one.queue_id in ids or (one.topic, one.queue_id) in pairs)
+            )
+
+        return passes
 
 
 @command(
@@ -153,10 +157,7 @@ def _show(out: Output, store: Store, known: ConsumerOffsets, asked: OffsetsOptio
 
     popped = PopProgress.read(store, known, newest=None)
     unread = joined(dict.fromkeys(filter(None, (known.unreadable, popped.unreadable))), "; ")
-    rows = filter(
-        asked.wants,
-        group_progress(store, known, popped, groups=frozenset(asked.groups), topics=frozenset(asked.topics)),
-    )
+    rows = group_progress(store, known, popped, asked.wanted())
     if out.as_json:
         out.report(_document(store) | {"unreadable": unread or None, "offsets": [_row(row) for row in rows]})
     else:
@@ -197,7 +198,7 @@ def _write_json(out: Output, store: Store, known: ConsumerOffsets, asked: Offset
 
     if known.unreadable:
         raise CouldNotCheck(known.unreadable, Text("nothing was written; `rmqstore verify` tells what is wrong"))
-    rows = list(filter(asked.wants, known.rows()))
+    rows = list(filter(asked.wanted(), known.rows()))
     target = Output(path=path, quiet=out.quiet).keep_out_of(store.path)
     with target.stream() as file:
         file.write(offsets_json(rows))

@@ -15,12 +15,12 @@ from rmqstore.files.config import LARGEST, OFFSETS, Committed, committed_offsets
 from rmqstore.files.rocksdb.database import is_readable, missing_extra
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.formats.configuration import JsonValue, build_config_json
+from rmqstore.formats.properties import is_lmq
 from rmqstore.repair.beside.config import build_offsets_json, change_offsets
 from rmqstore.repair.plan.plan_builder import PlanBuilder
 from rmqstore.texts import Text
 
 FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
-_LMQ = "%LMQ%"
 _WHY = Text("new offsets of consumer groups")
 
 
@@ -95,7 +95,7 @@ def offsets_json(rows: Iterable[Committed]) -> bytes:
     light: dict[str, int] = {}
     for row in sorted(rows):
         key = f"{row.topic}@{row.group}"
-        if row.topic.startswith(_LMQ):
+        if is_lmq(row.topic):
             light[key] = row.offset
         else:
             queues.setdefault(key, {})[row.queue_id] = row.offset
@@ -160,7 +160,7 @@ def _put(tables: dict[str, dict[str, JsonValue]], newest: str, change: OffsetCha
     key = f"{change.topic}@{change.group}"
     for name, table in tables.items():
         light = table.get("lmqOffsetTable")
-        if isinstance(light, dict) and (key in light or (change.topic.startswith(_LMQ) and name == newest)):
+        if isinstance(light, dict) and (key in light or (is_lmq(change.topic) and name == newest)):
             light[key] = change.new
             return name
     holding = [name for name, table in tables.items() if key in _groups(table)]

@@ -8,7 +8,7 @@ acknowledged is in the revive log, in the timer, or in kvStore/ (`formats/pop.py
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -340,11 +340,9 @@ def group_progress(
     store: Store,
     offsets: ConsumerOffsets,
     popped: PopProgress,
-    *,
-    groups: frozenset[str] = frozenset(),
-    topics: frozenset[str] = frozenset(),
+    wanted: Callable[[Committed], bool] = lambda _: True,
 ) -> Iterator[GroupProgress]:
-    """Yield the progress of the given groups in the given topics (empty: all), by group, topic and queue.
+    """Yield the progress that belongs to the wanted offsets, by group, topic and queue.
 
     Errors: CannotRead for queues in RocksDB that cannot be read.
     """
@@ -352,9 +350,7 @@ def group_progress(
     received: Counter[tuple[str, str, int, PopState]] = Counter(
         (p.group, p.topic, p.queue_id, p.state) for p in popped.received.values()
     )
-    for one in sorted(offsets.rows(), key=lambda one: (one.group, one.topic, one.queue_id)):
-        if (groups and one.group not in groups) or (topics and one.topic not in topics):
-            continue
+    for one in sorted(filter(wanted, offsets.rows()), key=lambda one: (one.group, one.topic, one.queue_id)):
         bounds = positions.bounds(one.topic, one.queue_id)
         following, gone = None, 0
         if bounds is not None:
