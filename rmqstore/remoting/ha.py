@@ -53,11 +53,6 @@ class Plain:
         self.frames = 0
         """The number of frames and heartbeats that have begun."""
 
-    @property
-    def in_frame(self) -> bool:
-        """Whether the next byte belongs to a frame that has begun."""
-        return bool(self._left or self._head)
-
     def feed(self, data: bytes) -> Iterator[Heartbeat | FramePart]:
         """Yield what is in the next bytes. Errors: BadStream."""
         view, at = memoryview(data), 0
