@@ -40,6 +40,10 @@ class RmqStoreError(Exception):
             self.advice = advice
 
 
+WORST_LAST = (0, 4, 3, 1)
+"""Exit codes of checks: problems go before a store that cannot be opened, and both before an incomplete check."""
+
+
 class UsageError(RmqStoreError):
     """The command was called with invalid or contradictory options."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rmqstore.backup.manifest import order_of
+from rmqstore.formats.times import SNAPSHOT_NAME, parse_snapshot_name, utc
 
-_NAME = "%Y%m%dT%H%M%SZ"
 _LAST = 253_402_300_799  # the last second of the year 9999
 _PERIODS = {"hourly": "%Y%m%dT%H", "daily": "%Y%m%d", "weekly": "%GW%V", "monthly": "%Y%m"}
 """The periods of a `KeepRule` as formats of UTC times; weeks are those of ISO 8601."""
@@ -68,12 +68,9 @@ class KeepRule:
 
 def name_at(ms: int) -> str:
     """Return the name of a snapshot that is made at a time (ms); of the nearest time between 1970 and 9999."""
-    return f"{datetime.fromtimestamp(min(max(ms, 0) // 1000, _LAST), UTC):{_NAME}}"
+    return f"{datetime.fromtimestamp(min(max(ms, 0) // 1000, _LAST), UTC):{SNAPSHOT_NAME}}"
 
 
 def _time_of(name: str) -> datetime:
     """Return the time in the name of a snapshot; the earliest for an impossible one, such as the 31st of June."""
-    try:
-        return datetime.strptime(order_of(name)[0], _NAME).replace(tzinfo=UTC)
-    except ValueError:
-        return datetime.fromtimestamp(0, UTC)
+    return utc(parse_snapshot_name(name) or 0)

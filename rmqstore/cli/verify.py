@@ -23,7 +23,7 @@ from rmqstore.cli.shared.metrics import Metrics, Sample, metrics_option, of_repo
 from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
 from rmqstore.cli.shared.topics import note_unknown_topics, parse_queues
-from rmqstore.errors import RmqStoreError, UsageError
+from rmqstore.errors import WORST_LAST, RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
 from rmqstore.files.private import FILE_MODE
 from rmqstore.texts import Text
@@ -341,10 +341,6 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
         yield write
 
 
-_RANKS = {0: 0, 4: 1, 3: 2, 1: 3}
-"""Exit codes, worst last: problems go before a store that cannot be opened, and both before an incomplete check."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Result:
     """The report of a store, or why there is none."""
@@ -355,7 +351,8 @@ class _Result:
     @property
     def badness(self) -> tuple[int, bool, int, int]:
         """Greatest for the worst store."""
-        rank = _RANKS.get(self.found.exit_code, 3)
+        code = self.found.exit_code
+        rank = WORST_LAST.index(code if code in WORST_LAST else 1)
         if isinstance(self.found, RmqStoreError):
             return rank, False, 0, 0
         broker = self.found.broker or {"starts": True}

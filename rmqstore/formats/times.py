@@ -23,6 +23,19 @@ def parse_stamp(name: str) -> int | None:
     return round(when.timestamp() * 1000)
 
 
+SNAPSHOT_NAME = "%Y%m%dT%H%M%SZ"
+"""How the name of a snapshot begins, in the form of strftime."""
+
+
+def parse_snapshot_name(name: str) -> int | None:
+    """Return the time (ms) with which the name of a snapshot begins, such as `20261129T090001Z`; None without."""
+    try:
+        when = datetime.strptime(name[:16], SNAPSHOT_NAME).replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return round(when.timestamp()) * 1000
+
+
 def parse_time(text: str, now: float | None = None, zone: tzinfo | None = None) -> int:
     """Parse a time to epoch ms.
 

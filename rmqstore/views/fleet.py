@@ -19,7 +19,8 @@ from typing import Any, BinaryIO
 import orjson
 
 from rmqstore.checks.problems.table import PROBLEMS, Severity
-from rmqstore.errors import CouldNotCheck, about
+from rmqstore.errors import WORST_LAST, CouldNotCheck, about
+from rmqstore.formats.times import parse_snapshot_name
 from rmqstore.texts import Placed, Text, joined, many
 
 _LARGEST = 64 << 20  # bytes
@@ -31,7 +32,7 @@ _ESCAPED = re.compile(r"\\(.)")
 
 
 class StoreState(StrEnum):
-    """What is known of a store, the best first."""
+    """What is known of a store."""
 
     SOUND = "sound"
     UNCHECKED = "unchecked"
@@ -46,7 +47,7 @@ class StoreState(StrEnum):
     @property
     def rank(self) -> int:
         """Greatest for the worst."""
-        return list(StoreState).index(self)
+        return WORST_LAST.index(self.exit_code)
 
 
 _WORDS = {
@@ -264,7 +265,7 @@ def _of_object(value: Mapping[str, Any], host: str, time: int) -> Row | None:
     schema, store = str(value.get("schema")), str(value.get("store"))
     if schema.startswith("rmqstore.backup/"):
         place = f"{value.get('repository')}::{value.get('name')}"
-        made = _snapshot_time(str(value.get("snapshot")))
+        made = parse_snapshot_name(str(value.get("snapshot")))
         return Row(host, place, verdict=_NOT_VERIFIED, backup=time if made is None else made)
     if isinstance(error := value.get("error"), dict):
         path = store if "store" in value else ""
@@ -321,16 +322,6 @@ def _count(value: object) -> int:
         return max(int(value), 0) if isinstance(value, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
-
-
-def _snapshot_time(name: str) -> int | None:
-    """Return the time in the name of a snapshot, epoch ms."""
-    from datetime import UTC, datetime
-
-    try:
-        return int(datetime.strptime(name[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC).timestamp()) * 1000
-    except ValueError:
-        return None
 
 
 def _of_metrics(text: str, host: str) -> Iterator[Row]:
