@@ -39,7 +39,7 @@ COMMANDS = ["recover STORE --apply", "rebuild STORE checkpoint --apply", "undo J
 
 @pytest.mark.quick_rows
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize("how", ["-o /nonexistent/x", "--json -o /nonexistent/x", ">&-", "--json >&-"])
+@pytest.mark.parametrize("how", ["-o STORE/../missing/x", "--json -o STORE/../missing/x", ">&-", "--json >&-"])
 def test_output_that_cannot_be_written_is_found_before_the_first_write(store: Path, command: str, how: str) -> None:
     if "JOURNAL" in command:
         assert run("recover", str(store), "--apply").exit_code == 0
