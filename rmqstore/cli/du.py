@@ -160,7 +160,7 @@ def du(
     elif counting.plot:
         out.lines(_plot(found, wanted, top, out))
     else:
-        out.lines(_text(found, str(store), wanted, top or _TOP, out.width))
+        out.lines(_text(found, str(store), wanted, top or _TOP, out))
     if found.fillers and not counting.fillers:
         words = Text("{fillers} of earlier repairs in the place of lost messages not counted (--fillers counts them)")
         out.note(words.format(fillers=many(found.fillers, "filler")))
@@ -190,7 +190,7 @@ def _dimensions(by: tuple[str, ...], unit: str) -> tuple[str, ...]:
     return chosen if len(chosen) == 1 or not by else (*chosen, ",".join(dict.fromkeys(by)))
 
 
-def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width: int) -> Iterator[str]:
+def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, out: Output) -> Iterator[str]:
     count, size = many(found.messages, "message"), bytes_text(found.bytes)
     yield Placed("{store}: {count}, {size}", store=store, count=count, size=size)
     together = [d for d in dimensions if "," in d]
@@ -202,7 +202,7 @@ def _text(found: Usage, store: str, dimensions: tuple[str, ...], top: int, width
         if not rows:
             yield Text("by {names}: no messages", names=joined(names))
             continue
-        yield from _table(found, names, shown, width, max(r["bytes"] for r in rows) or 1)
+        yield from _table(found, names, shown, max(r["bytes"] for r in rows) or 1, out)
         if len(shown) < len(rows):
             yield _more(many(len(rows) - len(shown), "more row"), len(rows))
 
@@ -212,15 +212,15 @@ def _more(left: str, count: int) -> Text:
 
 
 def _table(
-    found: Usage, names: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int, biggest: int
+    found: Usage, names: Sequence[str], rows: Sequence[Mapping[str, Any]], biggest: int, out: Output
 ) -> Iterator[str]:
     """Yield rows with a bar each; the labels share the width that the numbers leave."""
     labels = [[_label(r[name]) for name in names] for r in rows]
     titles = [title(_TITLES[name]) for name in names]
     titles[0] = title(Text("by {titles}", titles=_TITLES[names[0]]))
-    room = (width - 40 - 2 * len(names)) // len(names)
-    wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room, 48)) for i, t in enumerate(titles)]
-    bar = max(0, min(30, width - sum(wide) - 2 * len(wide) - 33))
+    room = (out.name_width - 40 - 2 * len(names)) // len(names)
+    wide = [max(columns(t), min(max(columns(label[i]) for label in labels), room)) for i, t in enumerate(titles)]
+    bar = max(0, min(30, out.width - sum(wide) - 2 * len(wide) - 33))
     widths = [*(w + 1 for w in wide[:-1]), wide[-1], -12, -11, -6]
     yield table_line([*titles, title(Text("messages")), title(Text("bytes")), title(Text("share"))], widths)
     for label, row in zip(labels, rows, strict=True):
@@ -251,7 +251,7 @@ def _plot(found: Usage, dimensions: tuple[str, ...], top: int | None, out: Outpu
     for row, sized in zip(rows, timed(rows, unit, "bytes"), strict=True):
         lines.setdefault("  ".join(_label(row[name]) for name in names), []).append(sized)
     times = [time for line in lines.values() for time, _ in line]
-    name = max(12, min(max(map(columns, lines)), out.width // 3))
+    name = max(12, min(max(map(columns, lines)), out.name_width // 3))
     line_of = Timeline.of(min(times), max(times), max(8, out.width - name - 27), least=TIMES[unit])
     count, size, step = many(found.messages, "message"), bytes_text(found.bytes), step_text(line_of.step)
     yield Text("{messages}, {bytes}, bytes per {step}", messages=count, bytes=size, step=step)
@@ -278,7 +278,7 @@ def _files(out: Output, store: Path, opened: Store, top: int) -> int:
 
     found = disk_usage(opened)
     document = {"schema": "rmqstore.du/1", "store": str(store), "files": found.to_json()}
-    out.answer(document, _files_text(found, str(store), top, out.width), wrap=False)
+    out.answer(document, _files_text(found, str(store), top, out.name_width), wrap=False)
     return 0
 
 
@@ -335,7 +335,7 @@ def _growth(out: Output, store: Path, opened: Store, work: WorkOptions, top: int
         found = store_growth(opened, rules_of(opened.config, version=work.broker), workers, options, damage)
     growth = None if found is None else found.to_json()
     document = {"schema": "rmqstore.du/1", "store": str(store), "growth": growth}
-    out.answer(document, _growth_text(found, top, out.width))
+    out.answer(document, _growth_text(found, top, out.name_width))
     return tell_damage(out, damage)
 
 

@@ -104,7 +104,7 @@ def info(
         )
     code = 4 if seen.unchecked else 0
     measured.write(of_info(seen), code)
-    out.answer(seen.to_json(), _text(seen, out.verbose, out.width, config.source), wrap=False)
+    out.answer(seen.to_json(), _text(seen, out, config.source), wrap=False)
     return code
 
 
@@ -137,7 +137,7 @@ def _head(seen: Info) -> Iterator[str]:
     yield ""
 
 
-def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
+def _text(seen: Info, out: Output, config: str) -> Iterator[str]:
     yield from _head(seen)
     if seen.commitlog is not None and (seen.commitlog.files or seen.dledger is None):
         yield from _log("Commitlog", seen.commitlog)
@@ -165,7 +165,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
             said = queue_time_text(time) if name == "logics" else time_text(time)
             yield _row("Checkpoint" if name == "physic" else "", Placed("{label:<9}{said}", label=label, said=said))
     bad = [f"{name} ({row['condition']})" for name, row in seen.config.items() if row["condition"] != "sound"]
-    yield from _config_rows(seen, bad, width)
+    yield from _config_rows(seen, bad, out.width)
     for journal in seen.journals:
         path, state = journal["journal"], journal["state"]
         ends = (
@@ -175,9 +175,9 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         )
         yield _row(Text("Open repair"), ends)
     for line in seen.unchecked:
-        yield from _wrapped(Text("Not read"), line, width)
+        yield from _wrapped(Text("Not read"), line, out.width)
     for line in seen.notes:
-        yield from _wrapped(Text("Note"), line, width)
+        yield from _wrapped(Text("Note"), line, out.width)
     if bad or seen.unchecked or any(log.odd or log.holes or log.torn for log in seen.logs):
         given = f" -c {shlex.quote(config)}" if config else ""
         yield _row(Text("Look closer"), f"rmqstore verify {shlex.quote(seen.store)}{given}")
@@ -185,7 +185,7 @@ def _text(seen: Info, verbose: int, width: int, config: str) -> Iterator[str]:
         yield Text("`rmqstore dump` prints its contents.")
     if seen.topics:
         yield ""
-        yield from _topics(seen.topics, verbose, width)
+        yield from _topics(seen.topics, out)
 
 
 def _timer(seen: Info) -> Iterator[str]:
@@ -285,19 +285,19 @@ def _entries(count: int, what: str) -> str:
     }.get(what, Placed("{count:,} {what}", count=count, what=what))
 
 
-def _topics(topics: list[TopicInfo], verbose: int, width: int) -> Iterator[str]:
-    name = min(max(max(columns(t.topic) for t in topics), 5), max(20, width - 46))
+def _topics(topics: list[TopicInfo], out: Output) -> Iterator[str]:
+    name = min(max(max(columns(t.topic) for t in topics), 5), max(20, out.name_width - 46))
     titles = f"{title(Text('Queues'), 7)} {title(Text('Messages'), 13)}  {title(Text('Offsets per queue'))}"
     yield AsIs(f"{fitted(title(Text('Topic')), name)} {titles}")
-    shown = topics if verbose else topics[:_LISTED]
+    shown = topics if out.verbose else topics[:_LISTED]
     for topic in shown:
         head = f"{fitted(topic.topic, name)} {len(topic.queues):>7} {topic.messages:>13,}  "
         ranges = [f"{q.queue_id}: {q.min:,}–{q.max:,}" for q in topic.queues]
-        if verbose:
+        if out.verbose:
             yield AsIs(head + (ranges[0] if ranges else ""))
             yield from (" " * columns(head) + r for r in ranges[1:])
         else:
-            yield AsIs(head + _fit(ranges, max(12, width - columns(head))))
+            yield AsIs(head + _fit(ranges, max(12, out.width - columns(head))))
     if len(shown) < len(topics):
         yield Text("… and {topics} (-v lists all)", topics=many(len(topics) - len(shown), "more topic"))
 

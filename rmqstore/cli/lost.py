@@ -547,7 +547,9 @@ def _write(
         return len(listed)
     if out.format == "table":
         kept = list(rows)
-        out.lines(itertools.chain(_text(losses, kept, report, out.width), _deleted(store.path, deleted)), wrap=True)
+        out.lines(
+            itertools.chain(_text(losses, kept, report, out.name_width), _deleted(store.path, deleted)), wrap=True
+        )
         return len(kept)
     made = (_json_row(row, body) for row in rows)
     count = write_rows(out, map(_flat, made) if out.format == "csv" else made)
@@ -685,7 +687,8 @@ def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
     titles = [title(word) for word in words]
     right = {1, 2}
     wide = [max([columns(title), *(columns(row[i]) for row in cells)]) for i, title in enumerate(titles)]
-    wide[0], wide[4], wide[6] = min(wide[0], 34), min(wide[4], 34), min(wide[6], 34)
+    for i in (0, 4, 6):
+        wide[i] = min(wide[i], max(34, width // 3))
     shown = [0, 1, 2, 3, 4]
     for i in (5, 6):
         if sum(wide[j] + 2 for j in [*shown, i]) - 2 <= width:

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import rmqstore
 from rmqstore.formats.text import columns
 from tests.cli.test_report_page import broken
 from tests.command import run
-from tests.damage import cut
+from tests.damage import cut, overwrite
 from tests.stores import copy_store, unpack, write_broker_conf
 from tests.terminal import printed_in_a_terminal
 from tests.test_operator_tasks import in_a_terminal
@@ -112,3 +113,20 @@ def test_a_long_title_of_a_problem_and_wide_characters_fit_the_width(tmp_path: P
     for command in (("verify", "订单"), ("verify", "订单", "--lang", "zh")):
         _, lines = in_a_terminal(80, tmp_path, *command)
         assert [line for line in lines if columns(line) > 80] == []
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("du", STORE, "--by", "topic", "--by", "tag"), ("du", STORE, "--files"), ("info", STORE), ("lost", STORE)],
+    ids=["du", "files", "info", "lost"],
+)
+def test_a_pipe_gets_every_name_whole(words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = "a-topic-whose-name-is-so-long-that-no-column-of-eighty-has-room-for-it-beside-numbers"
+    with rmqstore.open_writable(tmp_path / STORE, rmqstore.StoreOptions(), create=True) as writer:
+        for number in range(3):
+            writer.put(rmqstore.NewMessage(topic, b"body of %d" % number, tags="Tag"))
+    [log] = (tmp_path / STORE / "commitlog").iterdir()
+    overwrite(log, 0, bytes(60))  # `lost` has a message to list
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert topic in run(*words).stdout

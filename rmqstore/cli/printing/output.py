@@ -283,6 +283,12 @@ def refuse_inside(path: Path, store: Path) -> None:
         raise UsageError(Text("the output {path} lies inside the store", path=path), Text("write it elsewhere"))
 
 
+def _columns_told() -> int | None:
+    """Return the columns that the environment asks for."""
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) >= 40 else None
+
+
 @dataclass(slots=True)
 class Output:
     """Where and how a command answers; `path` None or - is stdout."""
@@ -490,8 +496,15 @@ class Output:
         """Columns for text: those of the terminal, else COLUMNS, else 80."""
         if (found := self.terminal_width) is not None:
             return found
-        columns = os.environ.get("COLUMNS", "")
-        return int(columns) if columns.isdecimal() and int(columns) >= 40 else 80
+        return _columns_told() or 80
+
+    @property
+    def name_width(self) -> int:
+        """Columns that a table with names may take: as `width`, but unlimited for a file or a pipe.
+
+        A program may search there, and would miss a name that is cut.
+        """
+        return self.terminal_width or _columns_told() or sys.maxsize
 
     # --- stderr ------------------------------------------------------------------------------------------------------
 
