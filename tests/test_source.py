@@ -66,6 +66,7 @@ READERS = {
     "spark/": "outputs of jobs, and Spark's own files",
     "views/fingerprint.py": "a file that compare --fingerprint-out has written",
     "views/reports.py": "journals of repairs",
+    "views/sql.py": "files that sql --table names",
     "views/stores.py": "globs and lists of stores that the user names",
     **dict.fromkeys(("json_reference.py", "manual.py"), "files of this package"),
 }

@@ -62,7 +62,7 @@ class JobOptions:
     examples=(
         "rmqstore pipeline verify /data/broker-*/store --json",
         "rmqstore pipeline export /data/rocketmq/store --output /lake/messages --body plain",
-        'rmqstore pipeline sql "select topic, count(*) from messages group by topic" /data/rocketmq/store',
+        'rmqstore pipeline sql /data/rocketmq/store "select topic, count(*) from messages group by topic"',
     ),
 )
 @click.argument("job", type=click.Choice(JOBS), metavar="JOB")
@@ -112,11 +112,11 @@ def pipeline(
     JOB is export, verify, rebuild, du, compare or sql, with the same results as the local commands, or crosscheck,
     which compares the log with the consume queues. STORE is a path, a quoted glob, or @FILE with one path per line;
     executors read the same paths from a shared file system. Without --master, the job runs on this machine. sql takes
-    its query before the stores; its views are messages, consumequeue, indexfile, dledger, consumer_offsets,
+    its query after the stores; its views are messages, consumequeue, indexfile, dledger, consumer_offsets,
     pop and findings. compare compares the first store with each of the others, and names the stores that can heal a
     damaged one.
     """
-    query, stores = _query(job, stores)
+    query, stores = _query(out, job, stores)
     if not stores:
         raise UsageError(Text("{job} needs at least one STORE", job=job), f"rmqstore pipeline {job} STORE")
     if job in _NEEDS_OUTPUT and target is None:
@@ -151,13 +151,16 @@ def pipeline(
     return result.exit_code
 
 
-def _query(job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _query(out: Output, job: str, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """(the query of sql, "" for other jobs; the stores)."""
     if job != "sql":
         return "", words
-    if not words or not words[0].strip():
-        raise UsageError(Text("sql needs a query"), 'rmqstore pipeline sql "select …" STORE')
-    return words[0], words[1:]
+    if len(words) > 1 and " " in words[0] and " " not in words[-1] and not Path(words[0]).exists():
+        out.note(Text("note: the query of `pipeline sql` is after the stores now"))
+        return words[0], words[1:]
+    if len(words) < 2 or not words[-1].strip():
+        raise UsageError(Text("sql needs stores and a query"), 'rmqstore pipeline sql STORE "select …"')
+    return words[-1], words[:-1]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -22,6 +22,7 @@ from rmqstore.cli.shared.filters import FilterOptions
 from rmqstore.cli.shared.metrics import Metrics, Sample, metrics_option, of_report
 from rmqstore.cli.shared.options import FILE, SOURCE, WorkOptions, broker_option, command, gathered
 from rmqstore.cli.shared.reading import note_live, open_named
+from rmqstore.cli.shared.settings import cache_folder, config_of
 from rmqstore.cli.shared.topics import note_unknown_topics, parse_queues
 from rmqstore.errors import WORST_LAST, RmqStoreError, UsageError
 from rmqstore.files.disk import real_path
@@ -169,7 +170,6 @@ def verify(
 def _config_of(out: Output, path: Path, given: BrokerConfig) -> BrokerConfig:
     """Return the broker.conf of one of several stores: that of the settings file, or else the one given with -c."""
     from rmqstore.cli.shared.options import read_config
-    from rmqstore.cli.shared.settings import config_of
 
     out.keep_out_of(path)
     own = config_of(path)
@@ -275,23 +275,12 @@ def _last_run(out: Output, store: Store, path: Path | None) -> Iterator[LastRun 
         last_run.end()
 
 
-def _state_folder() -> Path:
-    """Directory for the positions at which --max-duration stopped: in the user's cache, never in the store."""
-    import os
-
-    try:
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    except RuntimeError:  # a container's user without HOME and without a line in passwd
-        cache = Path(os.environ.get("TMPDIR") or "/tmp") / f"rmqstore-{os.getuid()}"
-    return cache / "rmqstore" / "verify"
-
-
 def _state_file(store: Store) -> Path:
     import hashlib
     import os
 
     name = hashlib.sha256(os.fsencode(real_path(store.path))).hexdigest()[:32]
-    return _state_folder() / f"{name}.json"
+    return cache_folder("verify") / f"{name}.json"
 
 
 def _resume_point(store: Store) -> dict[str, int]:
@@ -312,7 +301,7 @@ def _remember(store: Store, report: Report) -> None:
     """Save the position where the next --resume continues, or remove it after a complete check."""
     from rmqstore.cli.printing.output import remove_file, write_file
 
-    if report.resume_at is None and not _state_folder().is_dir():
+    if report.resume_at is None and not cache_folder("verify").is_dir():
         return  # nothing to remove: no check was ever cut short
     path = _state_file(store)
     if report.resume_at is not None:

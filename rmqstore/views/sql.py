@@ -8,22 +8,27 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from rmqstore.errors import RmqStoreError, UsageError, install_command
+from rmqstore.errors import NotReadable, RmqStoreError, UsageError, install_command
 from rmqstore.texts import Placed, Text
 
 try:
     import duckdb
     import pyarrow as pa
     import pyarrow.dataset
+    import pyarrow.fs
 except ImportError as error:  # the extra `sql` is not installed
     raise UsageError(Text("sql needs duckdb and pyarrow"), install_command("sql")) from error
 
 from rmqstore.checks.beside.config import ConsumerOffsets
+from rmqstore.files.disk import explained
 from rmqstore.files.rocksdb.database import CannotRead
 from rmqstore.messages.cells import valid_text
 from rmqstore.messages.repaired import repaired_records
@@ -73,7 +78,10 @@ class Read:
 
 
 class Query:
-    """A DuckDB connection for one query over some stores. A context manager, which closes the connection."""
+    """A DuckDB connection for one query over some stores. A context manager, which closes the connection.
+
+    `files`: CSV and Parquet files that the query may read, by the name of their table.
+    """
 
     def __init__(
         self,
@@ -82,6 +90,7 @@ class Query:
         raw_body: bool = False,
         fillers: bool = False,
         live: Iterable[str] = (),
+        files: Mapping[str, Path] = MappingProxyType({}),
         progress: Progress,
     ) -> None:
         self.refs = [replace(ref, label=valid_text(ref.label)) for ref in refs]
@@ -93,6 +102,8 @@ class Query:
         self._connection: Any = duckdb.connect(":memory:", config=_SANDBOX)
         for name in tables.VIEWS:
             self._connection.register(name, self._view(name))
+        for name, path in files.items():
+            self._connection.register(name, _table_of(path))
         self._connection.execute("SET TimeZone = 'UTC'")
         self._connection.execute("SET lock_configuration = true")
 
@@ -130,6 +141,10 @@ class Query:
             text = " ".join(re.split(r"\n+LINE \d+:", str(e))[0].split())
             text = re.sub(r"^[A-Z][A-Za-z ]* Error: ", "", text)  # "Parser Error: " adds nothing
             raise UsageError(Text("sql: DuckDB: {text}", text=text), _advice(e, query)) from None
+
+    def columns(self) -> dict[str, list[str]]:
+        """Return the names of the columns of each view."""
+        return {name: self._view(name).schema.names for name in tables.VIEWS}
 
     def _view(self, name: str) -> _View:
         if name in ("messages", "dledger"):
@@ -247,8 +262,26 @@ class _Scanner:
         return self._rows
 
 
+def _table_of(path: Path) -> Any:
+    """Return a file of the user as a dataset, which is read batch by batch. Errors: NotReadable, UsageError."""
+    kind = path.suffix.lower().removeprefix(".")
+    if kind not in ("csv", "parquet"):
+        raise UsageError(Text("{path} is neither *.csv nor *.parquet", path=path), Text("convert it first"))
+    with explained(path):
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise NotReadable(Text("{path} is not a file", path=path))
+        path.open("rb").close()
+    try:
+        return pyarrow.dataset.dataset(str(path), format=kind, filesystem=pyarrow.fs.LocalFileSystem())
+    except (pa.ArrowException, OSError) as error:
+        why = str(error).splitlines()[0]
+        raise UsageError(Text("{path} cannot be read: {why}", path=path, why=why), Text("check its format")) from None
+
+
 def _advice(error: Exception, query: str) -> str:
     """Return advice on an error of DuckDB: the names of two columns are reserved words of SQL."""
+    if "file system operations are disabled" in str(error):
+        return Text("name it as --table NAME=FILE, and use NAME")
     bare = [name for name in ("offset", "group") if re.search(rf'(?<!")\b{name}\b(?!")', query.lower())]
     if bare and isinstance(error, duckdb.ParserException):
         words = " and ".join(f'"{name}"' for name in bare)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import csv
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,13 @@ from tests.command import run
 from tests.rocksdb_rows import need_rocksdict, without_extra
 from tests.spark.stores import NAMES, damaged_copy
 from tests.stores import copy_store, unpack
+from tests.terminal import printed_in_a_terminal
 from tests.untouched import assert_untouched
 
 pytest.importorskip("duckdb", reason="the extra `sql` is not installed: duckdb is missing")
 pytest.importorskip("pyarrow", reason="the extra `sql` is not installed: pyarrow is missing")
 
-PLAIN, MIXED, DLEDGER = "5.4.0-killed", "5.4.0-dledger-mixed", "4.9.7-dledger"
+PLAIN, CLEAN, MIXED, DLEDGER = "5.4.0-killed", "5.4.0-clean", "5.4.0-dledger-mixed", "4.9.7-dledger"
 # columns with the same values in `dump` and `sql`
 SAME = (
     *("file", "offset", "size", "magic", "body_crc", "queue_id", "flag", "queue_offset", "physical_offset", "sys_flag"),
@@ -317,3 +319,68 @@ def test_an_error_of_the_database_is_marked_as_its_own_in_chinese(store: Path) -
     assert result.exit_code == 2
     assert result.stderr.startswith('错误：sql：数据库 DuckDB 的原文（英文）：syntax error at or near "selec"')
     assert run("sql", str(store), "selec 1").stderr.startswith("error: sql: DuckDB: syntax error")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_of_the_user_is_a_table(kind: str, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    table = pa.table({"order_id": ["ord11_308", "nope"], "price": [5, 7]})
+    path = tmp_path / f"paid.{kind}"
+    (pyarrow.csv.write_csv if kind == "csv" else pq.write_table)(table, path)
+    query = "select p.price, m.topic from paid p left join messages m on m.keys = p.order_id order by price"
+    found = ask(str(unpack(CLEAN)), query, "--table", f"paid={path}")
+    assert found == [{"price": 5, "topic": "log-15445"}, {"price": 7, "topic": None}]
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "words"),
+    [
+        ("messages={csv}", 2, "that name is taken"),
+        ("a b={csv}", 2, "is not NAME=FILE"),
+        ("paid={csv}.json", 2, "is neither *.csv nor *.parquet"),
+        ("paid={csv}.none.csv", 3, "No such file"),
+        ("paid={pipe}", 3, "is not a file"),
+        ("paid={broken}", 2, "cannot be read"),
+    ],
+)
+def test_a_table_that_cannot_be_one_is_refused(given: str, code: int, words: str, tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 and nothing else")
+    os.mkfifo(tmp_path / "pipe.csv")
+    places = {"csv": tmp_path / "a.csv", "pipe": tmp_path / "pipe.csv", "broken": tmp_path / "broken.parquet"}
+    result = run("sql", str(unpack(PLAIN)), "select 1", "--table", given.format(**places))
+    assert result.exit_code == code and words in result.stderr and "Traceback" not in result.stderr
+
+
+def test_a_query_reads_no_other_file_and_is_told_how(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("x\n1\n")
+    result = run("sql", str(unpack(PLAIN)), f"from '{tmp_path}/a.csv'", "--table", f"a={tmp_path}/a.csv")
+    assert result.exit_code == 2 and "--table NAME=FILE" in result.stderr
+
+
+def test_stdin_holds_the_query_if_no_argument_does() -> None:
+    store = str(unpack(PLAIN))
+    result = run(
+        "sql", store, str(unpack(CLEAN)), "--format", "ndjson", stdin="select count(distinct store) n from messages;\n"
+    )
+    assert json.loads(result.stdout) == {"n": 2}
+    result = run("sql", store, stdin=" \n")
+    assert result.exit_code == 2 and "there is no query" in result.stderr
+    assert run("sql", "select 1").exit_code == 2
+
+
+def test_the_prompt_answers_goes_on_after_errors_and_keeps_its_history(tmp_path: Path) -> None:
+    lines = "select count(*) n\nfrom messages;\nselec 1;\nselect 7 * 6 as answer\n\n\\q\n"
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    code, printed = printed_in_a_terminal(
+        "sql", str(unpack(CLEAN)), lines=50, columns=100, environment=environment, typed=lines.encode()
+    )
+    text = printed.decode()
+    assert "553" in text and "syntax error" in text and "42" in text and "Traceback" not in text
+    assert code == 0
+    history = tmp_path / "rmqstore" / "sql" / "history"
+    assert history.stat().st_mode & 0o077 == 0
+    assert "select count(*) n" in history.read_text()

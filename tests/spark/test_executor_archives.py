@@ -41,7 +41,7 @@ def check_jobs(folder: Path, archive: Path, python: str) -> None:
         assert answer["messages"] == 929
         (archive.parent / "env").mkdir()  # sources are planned on the driver's machine, with the same path
         subprocess.run(["tar", "-xzf", archive, "-C", archive.parent / "env"], check=True, timeout=DEADLINE)
-        done = job([*rmqstore, "sql", QUERY, store, *how], archive.parent, Path(python))
+        done = job([*rmqstore, "sql", store, QUERY, *how], archive.parent, Path(python))
         assert done.returncode == 0, done.stderr[-3000:]
         assert sum(row["n"] for row in json.loads(done.stdout)["rows"]) == 929
 

@@ -499,7 +499,7 @@ def test_fillers_are_included_only_when_asked_for(tmp_path: Path) -> None:
 
     def counted(*more: str) -> list[int]:
         used = run_json("pipeline", "du", str(store), *more, exit_code=0)
-        query = run_json("pipeline", "sql", "select count(*) n from messages", str(store), *more, exit_code=0)
+        query = run_json("pipeline", "sql", str(store), "select count(*) n from messages", *more, exit_code=0)
         target = tmp_path / f"out{len(more)}"
         run_json("pipeline", "export", str(store), "--output", str(target), *more, exit_code=0)
         written = sum(pq.read_metadata(path).num_rows for path in target.rglob("*.parquet"))

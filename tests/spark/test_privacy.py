@@ -25,7 +25,7 @@ spark = open_session("local[1]", settings)
 for words in (
     ["export", store, "--output", out + "/messages", "--body", "plain"],
     ["rebuild", store, "--output", out + "/queues"],
-    ["sql", "select topic, body from messages", store, "--output", out + "/rows", "--body", "plain"],
+    ["sql", store, "select topic, body from messages", "--output", out + "/rows", "--body", "plain"],
     ["crosscheck", store, "--output", out + "/units"],
 ):
     try:

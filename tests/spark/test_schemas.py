@@ -28,7 +28,7 @@ def test_output_of_pipeline_is_as_the_schemas_say(tmp_path: Path) -> None:
     for job in JOBS:
         query: list[str | Path] = ["select * from messages limit 2"] if job == "sql" else []
         target: list[str | Path] = ["-o", tmp_path / job] if job in ("export", "rebuild") else []
-        found += documents(f"pipeline-{job}", "pipeline", job, *query, *stores, *target, "--json")
+        found += documents(f"pipeline-{job}", "pipeline", job, *stores, *query, *target, "--json")
     names, wrong = schema_problems(found)
     assert wrong == []
     assert names == {name for name in DOCUMENTS if name.startswith("pipeline-")}

@@ -103,7 +103,7 @@ def test_executors_read_objects(needs_spark: None, tmp_path: Path) -> None:
         query = (
             "select count(*) from messages m join consumequeue c on m.store = c.store and m.offset = c.commitlog_offset"
         )
-        rows = command("pipeline", "sql", query, *addresses, "--json")["rows"]
+        rows = command("pipeline", "sql", *addresses, query, "--json")["rows"]
         here = [
             command("sql", address, "select count(*) from consumequeue", "--format", "ndjson") for address in addresses
         ]

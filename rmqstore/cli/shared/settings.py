@@ -133,3 +133,12 @@ def _refuse_unknown(path: Path, where: str, found: Mapping[str, Any], known: Col
             if close := closest(key, known):
                 hint = Text("did you mean {close}?", close=close)
             raise UsageError(Text("{path}: {where}{key} is not a setting", path=path, where=where, key=key), hint)
+
+
+def cache_folder(command: str) -> Path:
+    """Return the directory for what a command keeps between its runs: in the user's cache, never in a store."""
+    try:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # a container's user without HOME and without a line in passwd
+        cache = Path(os.environ.get("TMPDIR") or "/tmp") / f"rmqstore-{os.getuid()}"
+    return cache / "rmqstore" / command
