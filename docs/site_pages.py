@@ -15,11 +15,12 @@ from mkdocs.structure.pages import Page
 from rmqstore.manual import pages
 
 ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "rmqstore" / "examples"
 _ESCAPES = {"\\e": "\\", "\\-": "-", "\\(aq": "'", "\\(ga": "`", "\\&": ""}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add README, CONTRIBUTING, CHANGELOG and the reference to the site."""
+    """Add README, CONTRIBUTING, CHANGELOG, the reference and the example files to the site."""
     outside = ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md")
     made = {name: (ROOT / name).read_text("utf-8").replace("](docs/", "](") for name in outside}
     manual = pages()
@@ -27,6 +28,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         f"* [{name.rpartition('.')[0]}]({name}.md): {_about(text)}\n" for name, text in manual.items()
     )
     made |= {f"reference/{name}.md": _markdown(text) for name, text in manual.items()}
+    made |= {str(path.relative_to(ROOT)): path.read_text("utf-8") for path in EXAMPLES.rglob("*") if path.is_file()}
     for name, text in made.items():
         files.append(File.generated(config, name, content=text))
     return files

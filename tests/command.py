@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+import click
 from click.testing import CliRunner, Result
 
 
@@ -29,3 +30,13 @@ def command_names() -> frozenset[str]:
     from rmqstore.cli.main import COMMANDS
 
     return frozenset(COMMANDS)
+
+
+def parsed(words: list[str]) -> None:
+    """Parse the arguments of a command without running it. Errors: click.UsageError for invalid arguments."""
+    from rmqstore.cli.main import cli
+
+    context = click.Context(cli)
+    command = cli.get_command(context, words[0])
+    assert command is not None, f"there is no command {words[0]}"
+    command.make_context(words[0], words[1:], parent=context)

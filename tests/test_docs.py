@@ -16,7 +16,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.command import command_names, run
+from tests.command import command_names, parsed, run
 from tests.damage import flip
 from tests.forecast.cases import CASES
 from tests.stores import ROOT, copy_store
@@ -48,16 +48,6 @@ def help_examples(name: str) -> str:
 
     command = cli.get_command(click.Context(cli), name)
     return "\n".join(getattr(command, "examples", ()))
-
-
-def parsed(words: list[str]) -> None:
-    """Parse the arguments of a command without running it. Errors: click.UsageError for invalid arguments."""
-    from rmqstore.cli.main import cli
-
-    context = click.Context(cli)
-    command = cli.get_command(context, words[0])
-    assert command is not None, f"there is no command {words[0]}"
-    command.make_context(words[0], words[1:], parent=context)
 
 
 @pytest.fixture(scope="module")

@@ -44,7 +44,18 @@ READING: dict[str, list[list[str]]] = {
     "seed": [["SEED", "--role", "slave"]],
     "backup": [["REPO"], ["REPO", "--full", "--json"]],
 }
-WITHOUT_STORE = {"carve", "fleet", "import", "receive", "snapshots", "restore", "undo", "resume", "pipeline"}
+WITHOUT_STORE = {
+    "carve",
+    "examples",
+    "fleet",
+    "import",
+    "receive",
+    "snapshots",
+    "restore",
+    "undo",
+    "resume",
+    "pipeline",
+}
 ELSEWHERE = {"sql"}
 """Needs DuckDB: `tests/cli/test_sql.py` proves that it changes nothing."""
 

@@ -22,11 +22,10 @@ from rmqstore.errors import HalfApplied, Refused
 from rmqstore.repair.journal import journal
 from tests.cli.test_lost import damaged
 from tests.cli.test_old_records import old, put
-from tests.command import command_names, run
+from tests.command import command_names, parsed, run
 from tests.damage import flip, zero
 from tests.repair.trees import CountingDisk, failing_at
 from tests.stores import copy_store, write_broker_conf
-from tests.test_docs import parsed
 
 _NAME = "it's here"
 _FLIPPED = "00000000000000327680"

@@ -73,6 +73,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "resume": ("undo", REPAIRS, Text("Continue an interrupted repair.")),
     "fleet": ("fleet", MANY_STORES, Text("Show the results of many hosts in one table.")),
     "pipeline": ("pipeline", MANY_STORES, Text("Run a job on many or very large stores, with Spark.")),
+    "examples": ("examples", MANY_STORES, Text("Write units, alert rules, a dashboard and playbooks.")),
 }
 
 MEANT = {

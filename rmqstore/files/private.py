@@ -19,8 +19,8 @@ from rmqstore.files.disk import explained, real_path, sync_directory
 from rmqstore.files.reading import open_below, open_directory_beneath
 
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
-READABLE = 0o644
-"""Mode of the files that other users' programs read: metrics, and the lock of a store."""
+READABLE, READABLE_DIRECTORY = 0o644, 0o755
+"""Modes of what other users' programs read: metrics, the lock of a store, and examples."""
 Removed = Callable[[Path], None]
 """Is called with the path of what an interrupted run left, after its removal."""
 _OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW

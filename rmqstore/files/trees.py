@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -13,8 +13,14 @@ from typing import Protocol
 
 from rmqstore.errors import OutputExists, Refused
 from rmqstore.files.beneath import EntryReader
-from rmqstore.files.disk import explain, sync_directory
-from rmqstore.files.private import DIRECTORY_MODE, Removed, make_private_directories
+from rmqstore.files.disk import explain, explained, sync_directory
+from rmqstore.files.private import (
+    DIRECTORY_MODE,
+    READABLE,
+    READABLE_DIRECTORY,
+    Removed,
+    make_private_directories,
+)
 from rmqstore.texts import Text
 
 
@@ -122,3 +128,19 @@ def building(target: Path, removed: Removed | None = None) -> Iterator[Path]:
         raise
     finally:
         os.close(descriptor)
+
+
+def write_readable(target: Path, files: Mapping[str, bytes], removed: Removed | None = None) -> None:
+    """Make a directory with these files, by relative path, that every user can read.
+
+    `removed`: as for `building`. Errors: those of `building`.
+    """
+    with building(target, removed) as part:
+        for name, content in files.items():
+            place = part / name
+            with explained(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(content)
+                place.chmod(READABLE)
+        for folder in (part, *(path for path in part.rglob("*") if path.is_dir())):
+            folder.chmod(READABLE_DIRECTORY)

@@ -56,6 +56,7 @@ WRITING: dict[str, list[list[str]]] = {
     "journals": [["REPAIRED", "--json", "-o", "OUT/journals.json"]],
 }
 ELSEWHERE = {
+    "examples": "tests/cli/test_examples.py",
     "migrate-to-commitlog": "test_a_converted_store_is_private",
     "undo": "test_a_journal_in_the_store_is_private",
     "resume": "test_a_journal_in_the_store_is_private",

@@ -1,4 +1,4 @@
-"""`recover --safe` before each start of a real broker: the commands of the unit and the init container in docs."""
+"""`recover --safe` before each start of a real broker: the commands of the unit and init container of `examples`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from rmqstore.cli.examples import SOURCE
 from tests.damage import flip, zero
 from tests.real_broker.whole_broker import WholeBroker
-from tests.stores import ROOT, copy_store, meta
+from tests.stores import copy_store, meta
 from tests.untouched import assert_untouched
 
 NewBroker = Callable[..., WholeBroker]
@@ -21,12 +22,13 @@ NAME = "5.4.0-clean"
 
 
 def documented(store: Path, conf: Path, what: str) -> list[str]:
-    """Return the command of an example in docs/how-to.md, for this store."""
-    page = (ROOT / "docs" / "how-to.md").read_text("utf-8")
+    """Return the command of a file of `rmqstore examples`, for this store."""
     if what == "systemd":
+        page = (SOURCE / "systemd" / "rocketmq-broker.service.d" / "rmqstore.conf").read_text("utf-8")
         (line,) = re.findall(r"^ExecStartPre=(.*)$", page, re.MULTILINE)
         words = shlex.split(line)
     else:
+        page = (SOURCE / "kubernetes" / "broker.yml").read_text("utf-8")
         (line,) = re.findall(r"^ +args: \[(.*--safe.*)\]$", page, re.MULTILINE)
         words = ["rmqstore", *re.findall(r'"([^"]*)"', line)]
     program = f"{shlex.quote(sys.executable)} -m rmqstore"
@@ -34,7 +36,7 @@ def documented(store: Path, conf: Path, what: str) -> list[str]:
     places |= {"/conf/broker.conf": str(conf)}
     if words[0] == "rmqstore":
         return [*shlex.split(program), *(str(store) if w == "/store" else places.get(w, w) for w in words[1:])]
-    script = words[2].replace("exec rmqstore", f"exec {program}")
+    script = words[2].replace("exec /usr/local/bin/rmqstore", f"exec {program}")
     for old, new in places.items():
         script = script.replace(old, new)
     return [*words[:2], script]
