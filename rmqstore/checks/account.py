@@ -4,8 +4,9 @@ Every number of messages that are lost, will be lost or are not delivered comes 
 places, so that two witnesses of one message count once:
 
 * lost already: listed by a witness, and not in the log. A witness is a unit, a row, a gap between the queue offsets of
-  records, an index entry, or an entry of DLedger's index. Before the begin of the log there is only a note, because
-  brokers delete whole log files in normal operation, and keep the last file of each queue and of the index.
+  records, an entry of an index, of DLedger's index or of the timer log, or what consumers and services have reached.
+  Before the begin of the log there is only a note, because brokers delete whole log files in normal operation, and keep
+  the last file of each queue and of the index.
 * lost at the next start: in the log, and deleted by it.
 * kept by compaction: not in the log any more, but consumers of the topic get it from compaction/. It is not lost.
 * undelivered: in the log after the next start, and no unit leads a consumer to it. Counted per queue: a message of two
@@ -23,12 +24,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from rmqstore.checks.log.commitlog import framed_records, is_framed
 from rmqstore.checks.log.queue_parts import QueuePart, place_of
 from rmqstore.checks.log.records_elsewhere import records_elsewhere
-from rmqstore.checks.parts import kept_by_compaction
+from rmqstore.checks.log.witnesses import END, FILES_AFTER
+from rmqstore.checks.parts import kept_by_compaction, reached_by_services
 from rmqstore.checks.problems import codes
 from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, QueueAccount
 from rmqstore.checks.progress import ConsumerProgress
@@ -124,11 +127,13 @@ def _gaps(logs: Logs, part: QueuePart) -> Iterable[tuple[int, int]]:
 
 def _without_units(
     store: Store, verified: Verified, found: Mapping[QueueName, Ranges], listed: Mapping[QueueName, Ranges]
-) -> dict[QueueName, Ranges]:
-    """Return the places that only headers of damaged records, and the progress of consumers, list.
+) -> tuple[dict[QueueName, Ranges], int]:
+    """Return the places that only headers of damaged records, and the progress of consumers and services, list.
+
+    Return also how many of these messages were after the end of the log.
 
     A consumer has read the last messages of its queue, which were in damage after the others, or after the end of the
-    log. Garbage in its progress is more than there was room for.
+    log. Garbage in its progress is more than there was room for. So has POP, a transaction, or the timer.
     """
     logs = verified.logs
     out: dict[QueueName, Ranges] = {}
@@ -136,28 +141,51 @@ def _without_units(
         part, here = logs.queues.get(name), found.get(name, Ranges())
         if part is not None and part.messages and number not in here and _leaves_open(part, number, at):
             out[name] = out.get(name, Ranges()) | Ranges.span(number, number + 1)
+    read, after_end = _read_further(store, verified, listed)
+    for name, numbers in read.items():
+        out[name] = out.get(name, Ranges()) | numbers
+    return out, after_end
+
+
+def _read_further(
+    store: Store, verified: Verified, listed: Mapping[QueueName, Ranges]
+) -> tuple[dict[QueueName, Ranges], int]:
+    """Return the places after the last known ones of queues without units that consumers and services have reached.
+
+    Return also how many of these messages were after the end of the log, because nothing before it has room for them.
+    """
+    logs, after_end = verified.logs, 0
+    out: dict[QueueName, Ranges] = {}
     spans = [span for span in logs.witnesses.outside.parts if span[0] < logs.wrote]
-    after = 0
-    if units_gone(verified):
-        after = _FILES * logs.results[-1].queue.file_size
+    after = FILES_AFTER * logs.results[-1].queue.file_size if units_gone(verified) and logs.results else 0
     is_sure = {name for name, part in logs.queues.items() if not (part.repeats or part.outliers)}
-    names = [name for name in open_queues(logs, logs.wrote + after) if name in is_sure] if logs.results else []
-    progress = ConsumerProgress(store) if names else None
+    names = set(open_queues(logs, logs.wrote + after)) & is_sure if logs.results else set()
+    gone = after and logs.witnesses.begin == 0 and logs.topics  # every message that was ever sent should be there
+    if not (names or gone):
+        return out, 0
+    progress, services = ConsumerProgress(store), reached_by_services(store, logs)
+    if gone:
+        known = {*progress.names(), *services} - logs.queues.keys()
+        names |= {name for name in known if name[0] in gone and (name not in listed or name in logs.witnesses.cut)}
     repeats = {(topic, number) for (topic, _), part in logs.queues.items() for _, number in part.repeats}
     repeats |= {(topic, one.got) for (topic, _), part in logs.queues.items() for one in part.outliers}
     for name in names:
-        assert progress is not None
-        part, reached = logs.queues[name], progress.furthest(*name)
-        start = max(part.next, listed.get(name, Ranges()).parts[-1][1] if listed.get(name) else 0)
-        room_for = after + sum(max(0, stop - max(low, part.last_at)) for low, stop in spans)
-        if start < reached <= part.next + room_for // (MIN_SIZE + 1):
+        part, reached = logs.queues.get(name), max(progress.furthest(*name), services.get(name, 0))
+        end, last_at = (part.next, part.last_at) if part is not None and part.messages else (0, 0)
+        start = max(end, listed[name].stop if listed.get(name) else 0)
+        inside = sum(max(0, stop - max(low, last_at)) for low, stop in spans) // (MIN_SIZE + 1)
+        if start < reached <= end + inside + after // (MIN_SIZE + 1):
             read = Ranges.span(start, reached)
             if not any(topic == name[0] and number in read for topic, number in repeats):
-                out[name] = out.get(name, Ranges()) | read
-    return out
+                out[name] = read
+                after_end += max(0, len(read - _alone(logs, name)) - inside)
+    return out, after_end
 
 
-_FILES = 2  # files after the end in which messages can have been that consumers have read
+def _alone(logs: Logs, name: QueueName) -> Ranges:
+    """Return the queue offsets of records that are alone in a queue: it may be this one, with a wrong topic."""
+    others = logs.queues.items()
+    return Ranges.points(part.first for (_, number), part in others if number == name[1] and part.messages == 1)
 
 
 def _headers(logs: Logs) -> Iterable[tuple[QueueName, int, int]]:
@@ -208,8 +236,10 @@ def account(store: Store, verified: Verified) -> Account:
             none[name] = none.get(name, Ranges()) | numbers
     found = {name: numbers - none.get(name, Ranges()) for name, numbers in records.items()}
     listed = _listed(logs, records)
+    read = 0
     if units_gone(verified) or logs.witnesses.unnamed_from(logs.wrote):
-        for name, more in _without_units(store, verified, found, listed).items():
+        without, read = _without_units(store, verified, found, listed)
+        for name, more in without.items():
             listed[name] = listed.get(name, Ranges()) | more
     moved = logs.pointing.queue_in
     expired = ((moved(row), Ranges.of(spans)) for row, spans in logs.witnesses.before.items())
@@ -226,26 +256,75 @@ def account(store: Store, verified: Verified) -> Account:
         of_another = replaced.get(name, Ranges())
         queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled, of_another)
     placed = sum(len(one.lost_already) for name, one in queues.items() if not is_lmq(name[0]))
-    # a place that only a gap shows may be that of a message which only the index shows
-    floating = max(0, placed - sum(map(len, replaced.values())) - logs.witnesses.units)
+    units = _of_units(logs)
+    no_units = {name: one.lost_already - one.replaced - units.get(name, Ranges()) for name, one in queues.items()}
+    floating = {name: numbers for name, numbers in no_units.items() if numbers and not is_lmq(name[0])}
     unnamed = logs.witnesses.unnamed
     if logs.witnesses.stale and not units_gone(verified):  # a broker removed them, and their units, before
         unnamed = unnamed[unnamed < logs.witnesses.tail]
-    only_indexed = len(unnamed)
-    unplaced = max(0, only_indexed - floating) + (0 if placed else _of_no_log(verified))
+    # a place that only a gap shows may be that of a message which only the index shows
+    only_indexed = len(unnamed) - _matched(_intervals(logs, floating), unnamed.tolist() if floating else ())
+    unplaced = only_indexed + (0 if placed else _of_no_log(verified))
     after_end = sum(len(units.number) for units in logs.witnesses.after) + logs.witnesses.unnamed_from(logs.wrote)
-    beyond = room(store, verified, floating, only_indexed, after_end)
+    count = sum(map(len, floating.values()))
+    beyond = room(store, verified, count, only_indexed, after_end + read)
     unplaced += beyond.least
     gone_before, unread = _gone(store, verified, queues, sum(map(len, compacted.values())))
     return Account(
         queues=queues,
         unplaced=unplaced,
+        floating=count,
         gone_before_begin=gone_before,
         unread_gone=unread,
         begin=_why_it_begins(verified),
         begin_at=logs.witnesses.begin,
         room=beyond.why,
     )
+
+
+def _of_units(logs: Logs) -> dict[QueueName, Ranges]:
+    """Return the queue offsets that have a unit outside of the records of the log."""
+    out: dict[QueueName, Ranges] = {}
+    for directory, spans in logs.witnesses.listed.items():
+        if (name := logs.pointing.queue_in(directory)) is not None:
+            filled = Ranges.of(logs.witnesses.filled.get(directory, ()))
+            out[name] = out.get(name, Ranges()) | (Ranges.of(spans) - filled)
+    return out
+
+
+def _intervals(logs: Logs, numbers: Mapping[QueueName, Ranges]) -> list[tuple[int, int, int]]:
+    """Return between which log offsets the messages at places without a unit were, and how many, by their queues."""
+    out = []
+    for name, ranges in numbers.items():
+        part, count = logs.queues.get(name), len(ranges)
+        if part is not None and part.messages and not (part.outliers or part.repeats or part.restarts):
+            gaps = [(gap.expected, gap.got, gap.before, gap.at) for gap in part.gaps]
+            for a, b, low, high in ((0, part.first, -1, part.first_at), *gaps, (part.next, END, part.last_at, END)):
+                if inside := len(ranges.clip(a, b)):
+                    out.append((low, high, inside))
+                    count -= inside
+        if count:
+            out.append((-1, END, count))
+    return out
+
+
+def _matched(intervals: list[tuple[int, int, int]], offsets: Iterable[int]) -> int:
+    """Return how many of these log offsets, in order, can be those of messages that are only known by an interval."""
+    waiting = sorted(intervals, reverse=True)
+    open_ones: list[tuple[int, int]] = []  # a heap of end and count: an offset takes the interval that ends first
+    matched = 0
+    for offset in offsets:
+        while waiting and waiting[-1][0] < offset:
+            _, high, count = waiting.pop()
+            heappush(open_ones, (high, count))
+        while open_ones and open_ones[0][0] <= offset:
+            heappop(open_ones)
+        if open_ones:
+            high, count = heappop(open_ones)
+            if count > 1:
+                heappush(open_ones, (high, count - 1))
+            matched += 1
+    return matched
 
 
 def _of_no_log(verified: Verified) -> int:

@@ -7,12 +7,15 @@ A checker has `check(store, report)`, which adds findings and what it cannot che
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqstore.checks.problems.report import Report
 from rmqstore.files.store import Store
 from rmqstore.formats.consumequeue import QueueName
 from rmqstore.formats.ranges import Ranges
+
+if TYPE_CHECKING:
+    from rmqstore.checks.log.logs import Logs
 
 IN_ROCKSDB = {
     "queues": "rmqstore.checks.queues.rocksdb",
@@ -20,6 +23,8 @@ IN_ROCKSDB = {
     "message rows": "rmqstore.checks.rows",
 }
 """What checks the parts of a store that are in RocksDB."""
+REACHED = "rmqstore.checks.reached"
+"""What reads how far services know queues whose units are gone, see `reached_by_services`."""
 COMPACTION = "rmqstore.checks.beside.compaction"
 CHECKED_BY = {
     COMPACTION: ("compaction",),
@@ -39,6 +44,12 @@ def check_parts(store: Store, report: Report) -> None:
 def in_rocksdb(part: str) -> Any:
     """Return the module that checks a part in RocksDB."""
     return importlib.import_module(IN_ROCKSDB[part])
+
+
+def reached_by_services(store: Store, logs: Logs) -> dict[QueueName, int]:
+    """Call the function of this name of `reached.py`."""
+    found: dict[QueueName, int] = importlib.import_module(REACHED).reached_by_services(store, logs)
+    return found
 
 
 def kept_by_compaction(store: Store) -> dict[QueueName, Ranges]:

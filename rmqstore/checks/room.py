@@ -63,7 +63,8 @@ class Room:
 def units_gone(verified: Verified) -> bool:
     """Return whether queues lack units that would list lost messages."""
     counts = verified.report.findings.counts
-    return any(counts.get(code) for code in _UNITS_GONE) or verified.damaged_rows
+    gone = any(counts.get(code) for code in _UNITS_GONE) or verified.damaged_rows
+    return gone or bool(verified.logs.witnesses.cut)
 
 
 def unknown_spans(results: Sequence[LogResult]) -> list[UnknownSpan]:
@@ -91,12 +92,16 @@ def unknown_spans(results: Sequence[LogResult]) -> list[UnknownSpan]:
 
 
 def open_queues(logs: Logs, before: int) -> Iterator[QueueName]:
-    """Yield the queues of unknown end: no unit after that of their last message, which is before a log offset."""
-    homes, listed = logs.pointing.homes, logs.witnesses.listed
+    """Yield the queues of unknown end: no unit after that of their last message, which is before a log offset.
+
+    Also those whose files have lost their last units.
+    """
+    homes, listed, cut = logs.pointing.homes, logs.witnesses.listed, logs.witnesses.cut
     for name, part in logs.queues.items():
-        ends = part.messages and part.units_end < part.next and part.last_at < before
+        ends = part.messages and (part.units_end < part.next or name in cut) and part.last_at < before
         if ends and not properties.is_lmq(name[0]) and name not in homes:
-            yield from [name] * all(stop <= part.next for _, stop in listed.get(name, ()))
+            yield from [name] * (name in cut or all(stop <= part.next for _, stop in listed.get(name, ())))
+    yield from (name for name in cut - logs.queues.keys() if not properties.is_lmq(name[0]))
 
 
 def hidden_queues(store: Store, logs: Logs) -> bool:
@@ -115,8 +120,8 @@ def hidden_queues(store: Store, logs: Logs) -> bool:
 def room(store: Store, verified: Verified, floating: int, indexed: int, after_end: int) -> Room:
     """Return the room for more lost messages. It reads the store only where units are missing beside damage.
 
-    Of lost messages without a unit, `floating` have a place in their queue, and `indexed` one in the log: a message can
-    be among both. `after_end`: the number of lost messages after the end of the log.
+    Of lost messages without a unit, `floating` have a place in their queue, and `indexed` others one in the log.
+    `after_end`: the number of lost messages after the end of the log.
     """
     if verified.logs.grows or not verified.results:
         return Room()
@@ -139,7 +144,7 @@ def _in_damage(store: Store, verified: Verified, floating: int, indexed: int) ->
     hidden = _hides_from(store, verified)
     hides = [span for span in spans if hidden is not None and span.stop >= hidden]
     is_open = next(open_queues(logs, spans[-1].start), None) is not None
-    if not (hides or is_open or indexed > floating):
+    if not (hides or is_open or indexed):
         return 0, ""
     taken = _named_bytes(logs, spans)
     roomy = [
@@ -150,23 +155,36 @@ def _in_damage(store: Store, verified: Verified, floating: int, indexed: int) ->
     holes = [span for span in roomy if not span.of_file]
     size = sum(span.stop - span.start - taken[span.start] for span in roomy)
     wide = any(span.stop - span.start - taken[span.start] >= 2 * MIN_SIZE for span in hides)
-    if not (wide or holes or indexed > floating or len(roomy) > floating):
+    more = is_open and size > MIN_SIZE * (floating + indexed) and not _index_is_whole(verified)
+    if not (wide or holes or indexed or more or len(roomy) > floating):
         return 0, ""
-    certain = sum(span.of_file and not span.at_end and not taken[span.start] for span in roomy)
+    starts = {start for start, _ in logs.witnesses.outside.parts}
+    without = (span for span in roomy if span.start in starts and not taken[span.start])
+    certain = sum(span.of_file and not span.at_end for span in without)
     why = Text("{bytes} may have contained messages that no consume queue lists", bytes=many(size, "damaged byte"))
-    return max(0, certain - max(floating, indexed)), why
+    return max(0, certain - floating - indexed), why
+
+
+def _index_is_whole(verified: Verified) -> bool:
+    """Return whether the index has no fault: it lists all messages with keys, and clients give each message one."""
+    faults = {code for code in +verified.report.findings.counts if code.startswith("IX-")} - {codes.IX_DANGLING_ENTRY}
+    return verified.index is not None and not faults
 
 
 def _named_bytes(logs: Logs, spans: Sequence[UnknownSpan]) -> Mapping[int, int]:
-    """Return how many bytes of each span the messages of units take, by its start."""
+    """Return how many bytes of each span the messages of units take, by its start.
+
+    Spans that follow each other are one part of what is outside of the records: the first ones are filled first.
+    """
     out: Counter[int] = Counter()
     parts = logs.witnesses.outside.parts
-    n = 0
+    n, left = -1, 0
     for span in spans:
-        while n < len(parts) and parts[n][1] <= span.start:
+        while n + 1 < len(parts) and parts[n + 1][0] <= span.start:
             n += 1
-        if n < len(parts):
-            out[span.start] = logs.witnesses.bytes_in[parts[n][0]]
+            left = logs.witnesses.bytes_in[parts[n][0]]
+        out[span.start] = min(left, span.stop - span.start)
+        left -= out[span.start]
     return out
 
 

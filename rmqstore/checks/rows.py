@@ -99,7 +99,7 @@ def missing_halves(store: Store, logs: Logs, rows: MessageRows, log: LogView) ->
     last = rows.position(TRANS_FAMILY, LAST_OFFSET)
     oldest = _oldest_half(rows, log, logs)
     low = 0 if last is None else last + 1 if oldest is None else oldest.physical_offset + 1
-    found = list(_messages(store, logs, properties.ROCKSDB_HALF_TOPIC, low))
+    found = list(_messages(store, logs, properties.ROCKSDB_HALF_TOPIC, low=low))
     ended = {half for _, half in ended_halves(store, logs, found[0].physical_offset)} if found else set()
     for message in found:
         given = parse_properties(message.properties)
@@ -122,7 +122,7 @@ def ended_halves(store: Store, logs: Logs, low: int) -> Iterator[tuple[int, int]
 
     Source: TransMessageRocksDBStore#buildTransIndex (RocketMQ 5.4.0 and 5.5.1)
     """
-    for message in _messages(store, logs, properties.ROCKSDB_OP_HALF_TOPIC, low):
+    for message in _messages(store, logs, properties.ROCKSDB_OP_HALF_TOPIC, low=low):
         found = parse_long(parse_properties(message.properties).get(properties.TRANS_OFFSET, ""))
         if found is not None and found >= 0:
             yield message.physical_offset, found
@@ -210,7 +210,7 @@ def _timer_messages(
     store: Store, logs: Logs, log: LogView, since: int
 ) -> Iterator[tuple[Message, Mapping[str, str], int]]:
     """Yield (message, its properties, when it is due) of the timer queue, for those due from `since` on (ms)."""
-    for offsets, sizes in _places(store, logs, properties.TIMER_TOPIC, 0):
+    for offsets, sizes in places_of(store, logs, properties.TIMER_TOPIC, 0):
         for offset, size in zip(offsets.tolist(), sizes.tolist(), strict=True):
             if all(int(due) < since for due in _DUE.findall(log.read(min(size, MAX_RECORD), offset))):
                 continue  # parses only the few messages that may be pending
@@ -237,24 +237,27 @@ def _delivered(store: Store, logs: Logs, timed: Sequence[_Timed]) -> set[TimerRo
         queues.setdefault((one.topic, one.queue_id), {})[one.row.unique_id] = one.row
     for (topic, queue_id), wanted in queues.items():
         low = min(row.commitlog_offset for row in wanted.values())
-        for message in _messages(store, logs, topic, low, queue_id):
+        for message in _messages(store, logs, topic, queue_id, low):
             row = wanted.get(parse_properties(message.properties).get(properties.UNIQ_KEY, ""))
             if row is not None:
                 done.add(row)
     return done
 
 
-def _messages(store: Store, logs: Logs, topic: str, low: int, queue_id: int = 0) -> Iterator[Message]:
+def _messages(store: Store, logs: Logs, topic: str, queue_id: int = 0, low: int = 0) -> Iterator[Message]:
     """Yield the messages of a queue that start at or after `low` (global offset)."""
-    for offsets, _ in _places(store, logs, topic, queue_id):
+    for offsets, _ in places_of(store, logs, topic, queue_id):
         for offset in offsets[offsets >= low].tolist():
             message = logs.record(offset, MAX_RECORD)
             if message is not None and message.topic_text == topic:
                 yield message
 
 
-def _places(store: Store, logs: Logs, topic: str, queue_id: int) -> Iterator[tuple[I64, I64]]:
-    """Yield offsets and sizes of the messages of a queue, by its units, or from the log if units are missing."""
+def places_of(store: Store, logs: Logs, topic: str, queue_id: int) -> Iterator[tuple[I64, I64]]:
+    """Yield offsets and sizes of the messages of a queue, by its units, or from the log if units are missing.
+
+    Errors: CannotRead.
+    """
     part = logs.queues.get((topic, queue_id))
     if part is None or not part.missing:
         for chunk in unit_chunks(simple_queue(store, topic, queue_id), consumequeue.UNIT):
@@ -521,14 +524,18 @@ class _Check:
             if len(wanted) < len(keys):
                 keys, values = [keys[i] for i in wanted], [values[i] for i in wanted]
         right = np.ones(len(keys), dtype=np.bool_)
+        lacking = []
         for number, row, fault in faulty_rows(family, keys, values, self.log):
             right[number] = False
+            if row is not None and (fault is RowFault.BEYOND or self.logs.damaged(row.commitlog_offset)):
+                lacking.append(row.commitlog_offset)
             if fault is RowFault.BEFORE:
                 self.expired.add(row)
             elif fault is RowFault.BEYOND:
                 self.beyond[family].add(row)
             elif row is None or not self.logs.damaged(row.commitlog_offset):
                 self.wrong[family].add(row, fault.value)
+        self.logs.witnesses.add_offsets(np.array(lacking, dtype=np.int64))
         if family == TRANS_FAMILY:
             self.halves.append(first[right])
         elif family == INDEX_FAMILY:

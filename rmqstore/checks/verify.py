@@ -27,7 +27,7 @@ from rmqstore.checks.beside.config import (
 from rmqstore.checks.beside.controller import check_epochs
 from rmqstore.checks.beside.directory import check_directory
 from rmqstore.checks.beside.read_rights import check_read_rights
-from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer
+from rmqstore.checks.beside.timer import LogRange, check_lost_timer, check_timer, listed_offsets
 from rmqstore.checks.index.tally import IndexTally
 from rmqstore.checks.log.commitlog import (
     PassWork,
@@ -43,7 +43,7 @@ from rmqstore.checks.log.log_contents import EntryTally
 from rmqstore.checks.log.log_pass import PassOptions
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.log.queue_findings import check_false_blanks, check_missing_files, check_queue_offsets
-from rmqstore.checks.log.witnesses import Witnesses, begin_of, outside_records
+from rmqstore.checks.log.witnesses import FILES_AFTER, Witnesses, begin_of, outside_records
 from rmqstore.checks.misplaced_files import find_misplaced
 from rmqstore.checks.options import VerifyOptions as VerifyOptions
 from rmqstore.checks.parts import check_parts, in_rocksdb
@@ -308,14 +308,17 @@ class Examination:
         if verified.logs.grows or not results:
             return Witnesses(begin=begin_of(results))
         outside = outside_records(results)
-        offsets: set[int] = set()
+        last, offsets = results[-1], list[int]()
+        known = verified.index.offsets_within(outside) if verified.index is not None else np.zeros(0, np.int64)
         if verified.dledger is not None:
-            from rmqstore.checks.beside.dledger import entries_after
+            from rmqstore.checks.beside.dledger import entries_after, entries_between
 
-            offsets = {pos + results[-1].body_offset for pos, _ in entries_after(self.store, results[-1])}
-        indexed = verified.index.offsets_within(outside) if verified.index is not None else np.zeros(0, np.int64)
-        known = np.union1d(indexed, np.array(sorted(offsets), dtype=np.int64))
-        last = results[-1]
+            offsets = sorted(pos + last.body_offset for pos, _ in entries_after(self.store, last))
+            known = np.union1d(known, entries_between(self.store, last) + last.body_offset)
+            known = np.union1d(known, np.array(offsets, dtype=np.int64))
+        if self.store.timer_log is not None:
+            near = outside.clip(0, last.wrote + FILES_AFTER * last.queue.file_size)
+            known = np.union1d(known, listed_offsets(self.store.timer_log, near))
         return Witnesses(
             outside,
             offsets=known,
@@ -324,7 +327,7 @@ class Examination:
             tail=last.wrote,
             file_size=last.queue.file_size,
             stale=last.stale_from is not None,
-            entries=sorted(offsets),
+            entries=offsets,
         )
 
     def _compare_index(self, committed: int | None) -> None:

@@ -72,8 +72,7 @@ def lost_by(
             queues[name] = count
     found = _found_again(before, after, fillers)
     # units list all places that are lost, or some places may be those of messages that only the index shows
-    listed = sum(known.lost_by_queue.values()) <= before.logs.witnesses.units
-    again = found if listed else max(0, found - restored)
+    again = found if not known.floating else max(0, found - restored)
     unplaced = known.unplaced - again - (left.unplaced if only else 0)
     lost = LostByPlan(queues, max(0, unplaced), known.room)
     # it leaves the damage as it is, or brings back what was there

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue
-from rmqstore.formats.message import is_dispatched
+from rmqstore.formats.message import MIN_SIZE, is_dispatched
 from rmqstore.scan.columns import Columns
 from rmqstore.scan.dispatch import QueueTable
 from rmqstore.scan.kernels import I64
@@ -83,7 +83,7 @@ def end_before_old_records(file: MappedFile, back_from: int | None, body_offset:
     if back_from is None or back_from == file.start:  # truncation would have deleted a file with only old records
         return None
     end = torn_to = file.start
-    table, expected = QueueTable(), dict[int, int]()
+    table, expected = QueueTable(), dict[int, tuple[int, int]]()
     for run in scan_file(file, body_offset=body_offset, options=ScanOptions(crc=False)):
         if run.kind is Kind.DIRTY and not run.count:
             torn_to = run.stop
@@ -96,15 +96,18 @@ def end_before_old_records(file: MappedFile, back_from: int | None, body_offset:
     return None
 
 
-def _repeats(columns: Columns, table: QueueTable, expected: dict[int, int], start: int) -> bool:
-    """Return whether a record from `start` on has a queue offset that its queue had before; note the next ones.
+def _repeats(columns: Columns, table: QueueTable, expected: dict[int, tuple[int, int]], start: int) -> bool:
+    """Return whether a record from `start` on has a queue offset that its queue had before.
 
-    A queue whose topic was deleted and created again begins again with 0.
+    `expected`: the next queue offset of each queue, and the offset of the record before it. A queue offset with more
+    before it than there was room for is wrong. A queue whose topic was deleted and created again begins again with 0.
     """
     rows = np.flatnonzero(is_dispatched(columns.sys_flag))
     fields = (table.of(columns)[rows], columns.queue_offset[rows], columns.offset[rows])
     for number, queue_offset, at in zip(*(values.tolist() for values in fields), strict=True):
-        if at >= start and 0 < queue_offset < expected.get(number, 0):
+        following, before = expected.get(number, (queue_offset, at))
+        if at >= start and 0 < queue_offset < following:
             return True
-        expected[number] = max(queue_offset + 1, expected.get(number, 0) if queue_offset else 0)
+        if queue_offset - following <= (at - before) // MIN_SIZE:
+            expected[number] = max(queue_offset + 1, following if queue_offset else 0), at
     return False

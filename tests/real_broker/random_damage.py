@@ -22,11 +22,11 @@ _LOGS = ("commitlog/*", "dledger-*/data/*")
 _OTHERS = ("consumequeue/*/*/*", "batchconsumequeue/*/*/*", "index/*", "dledger-*/index/*", "checkpoint")
 
 
-def damage_bytes(store: Path, seed: int | str, *, most: int = 3) -> list[str]:
-    """Do one to `most` kinds of damage, half of them in the log, and return descriptions."""
+def damage_bytes(store: Path, seed: int | str, *, least: int = 1, most: int = 3) -> list[str]:
+    """Do `least` to `most` kinds of damage, half of them in the log, and return descriptions."""
     dice = random.Random(f"{store.name} {seed}")
     done: list[str] = []
-    while len(done) < 1 or (len(done) < most and dice.random() < 0.5):
+    while len(done) < least or (len(done) < most and dice.random() < 0.5):
         files = list(_files(store, _LOGS if dice.random() < 0.6 else _OTHERS))
         description = _one(store, files, dice) if files else None
         if description is not None:

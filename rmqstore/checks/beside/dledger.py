@@ -22,6 +22,7 @@ from rmqstore.files.files import Files
 from rmqstore.files.mapped_file_queue import MappedFile, MappedFileQueue, offset_to_file_name
 from rmqstore.files.store import DLedgerFiles, Store
 from rmqstore.formats import dledger
+from rmqstore.scan.kernels import I64
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind, Tiling
 from rmqstore.scan.units import last_nonzero, unit_chunks
@@ -269,3 +270,25 @@ def entries_after(store: Store, log: LogResult) -> Iterator[tuple[int, dict[str,
                 return
             yield pos, unit
             end, number = pos + length, number + 1
+
+
+def entries_between(store: Store, log: LogResult) -> I64:
+    """Return the positions of the entries that DLedger's index has in damage before the end of the data, in order."""
+    out = [np.zeros(0, dtype=np.int64)]
+    files, number, end = store.dledger, 0, log.min_offset
+    for run in log.tiling if files is not None and log.body_offset else ():
+        if run.kind is not Kind.RECORDS or run.start >= log.wrote:
+            continue
+        first = _header(log.queue, run.start)
+        if files is None or first is None:
+            continue
+        low = max(number, first["index"] - (run.start - end) // log.body_offset)  # no more entries have room
+        if low < first["index"]:
+            start, stop = dledger.index_at(low), dledger.index_at(first["index"])
+            for chunk in unit_chunks(files.index, dledger.INDEX_UNIT, start=start, stop=stop, chunk=_CHUNK):
+                pos: I64 = chunk.units["pos"].astype(np.int64)
+                good = (pos >= end) & (pos < run.start) & (chunk.units["size"] > log.body_offset)
+                good &= chunk.units["index"] == chunk.number + np.arange(len(pos))
+                out.append(pos[good])
+        number, end = first["index"] + run.count, run.stop
+    return np.concatenate(out)

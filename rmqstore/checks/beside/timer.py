@@ -36,7 +36,8 @@ from rmqstore.formats import consumequeue, timer
 from rmqstore.formats.javatext import parse_long
 from rmqstore.formats.message import BLANK_MAGIC, Message
 from rmqstore.formats.properties import TIMER_DEL_UNIQKEY, TIMER_OUT_MS, TIMER_TOPIC, parse_properties
-from rmqstore.scan.kernels import I64, Bool, leading
+from rmqstore.formats.ranges import Ranges
+from rmqstore.scan.kernels import I64, Bool, leading, within
 from rmqstore.scan.units import file_chunks, last_nonzero_in, unit_chunks
 from rmqstore.texts import Text
 
@@ -533,6 +534,23 @@ def good_units(queue: MappedFileQueue) -> Iterator[tuple[int, Any]]:
             closed = timer.LOG_BLANK.parse(raw)["magic"] == BLANK_MAGIC
         if not closed and at + _UNIT.size <= file.stop:
             return
+
+
+def listed_offsets(queue: MappedFileQueue, ranges: Ranges) -> I64:
+    """Return the log offsets, in the ranges, of the messages that the units of the timer log have, sorted.
+
+    A broker writes the units in the order of the timer queue, so that their offsets rise: others are wrong.
+    """
+    found = [np.zeros(0, dtype=np.int64)]
+    highest = -1
+    for _, units in good_units(queue):
+        offset: I64 = units["commitlog_offset"].astype(np.int64)
+        rises = offset > np.maximum.accumulate(np.concatenate(([highest], offset[:-1])))
+        rises[:-1] &= offset[:-1] < offset[1:]
+        offset = offset[rises]
+        highest = int(offset[-1]) if len(offset) else highest
+        found.append(offset[within(ranges, offset)])
+    return np.unique(np.concatenate(found))
 
 
 def read_wheel(store: Store) -> Wheel | None:

@@ -7,7 +7,7 @@ kept are intervals of queue offsets, and of the index only its offsets outside o
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,6 +17,7 @@ import numpy as np
 from rmqstore.checks.log.queue_parts import QueuePart
 from rmqstore.files.mapped_file_queue import MAX_RECORD, OddKind, file_name_to_offset
 from rmqstore.formats.consumequeue import QueueName, is_message_unit
+from rmqstore.formats.dledger import ENTRY
 from rmqstore.formats.message import BLANK_SIZE, MIN_SIZE
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.ranges import Ranges
@@ -30,7 +31,10 @@ END = 1 << 62
 """After every offset of a log."""
 
 
-_FAR = 1 << 40  # bytes after the end of a log; none extends so far
+FILES_AFTER = 2
+"""Files after the end of a log in which messages can have been of which only services and consumers tell."""
+_BITS = 40
+_FAR = 1 << _BITS  # bytes after the end of a log; none extends so far
 
 
 def outside_records(results: Sequence[LogResult]) -> Ranges:
@@ -82,11 +86,14 @@ class Witnesses:
     `replaced`: queue offsets whose unit points into a file of another log, by queue: its records have their places.
     `whole`: queue offsets and log offsets of whole messages in DLedger entries with a damaged header, by queue.
     `shared`: light queues, whose units point to messages of other queues. `offsets`: log offsets outside of good
-    records that index entries and entries of DLedger's index have, sorted; `named`: those that a unit has, too.
+    records that the index, DLedger's index, the timer log and rows of rocksdbstore/ have, sorted; `named`: those that a
+    unit has, too.
     `begin`: where the log began. `tail`: the end of its last good record, in a file of `file_size`; `stale`: old
-    records of a truncated log are after it, and the units there are as old. `units`: how many units list messages, and
-    `bytes_in`: the bytes of these, by the start of their part of `outside`; `after`: those after the end; `entries`:
-    the offsets of messages there that DLedger's index lists.
+    records of a truncated log are after it, and the units there are as old. `filled`: those of `listed` that have no
+    unit of their own, only later ones. `bytes_in`: the bytes of the messages of units, by the start of their part of
+    `outside`; `after`: the units after the end; `entries`: the offsets of messages there that DLedger's index lists.
+    `cut`: queues whose last units may be gone: their last file was cut after a unit, has only zeros,
+    or was moved.
     """
 
     outside: Ranges = field(default_factory=Ranges)
@@ -101,10 +108,13 @@ class Witnesses:
     file_size: int = END
     stale: bool = False
     bytes_in: Counter[int] = field(default_factory=Counter)
-    units: int = 0
+    filled: dict[QueueName, list[tuple[int, int]]] = field(default_factory=dict)
+    cut: set[QueueName] = field(default_factory=set)
     entries: Sequence[int] = ()
     after: list[TailUnits] = field(default_factory=list)
+    _units: list[I64] = field(default_factory=list)
     _starts: I64 | None = None
+    _ends: I64 | None = None
 
     def add_units(self, name: QueueName, part: QueuePart, number: int, offset: I64, size: I64) -> None:
         """Add consecutive units of a queue, the first with queue offset `number`, that point into this log.
@@ -118,8 +128,10 @@ class Witnesses:
         rows = np.flatnonzero(real)
         if not len(rows):
             return
-        rows = rows[_fits(part, rows + number, offset[rows])]
-        numbers, at = rows + number, offset[rows]
+        at = self._corrected(offset[rows], size[rows])
+        fits = _fits(part, rows + number, at)
+        rows, at = rows[fits], at[fits]
+        numbers = rows + number
         rises = np.ones(len(at), dtype=np.bool_)
         rises[:-1] &= at[:-1] < at[1:]  # one that is too high must not exclude those after it
         rows, numbers, at = rows[rises], numbers[rises], at[rises]
@@ -128,7 +140,7 @@ class Witnesses:
         rows, numbers, at = rows[keep], numbers[keep], at[keep]
         if not len(numbers):
             return
-        self.name_offsets(at)
+        self.name_offsets(at, size[rows])
         if not is_lmq(name[0]):
             self._add_sizes(name, numbers, at, size[rows])
         rows_of = self.listed.setdefault(name, [])
@@ -138,6 +150,7 @@ class Witnesses:
             # units lost between the end and this one had messages, too: a broker numbers them without a gap
             before = start - end
             if part.messages and 0 <= end < start and before <= (int(at[a]) - part.last_at) // MIN_SIZE:
+                self.filled.setdefault(name, []).append((end, start))
                 start = end
             rows_of.append((start, stop))
             end = max(end, stop)
@@ -149,7 +162,7 @@ class Witnesses:
         elif at in self.outside:
             self.listed.setdefault(name, []).append((base, base + count))
             where = np.array([at], dtype=np.int64)
-            self.name_offsets(where)
+            self.name_offsets(where, np.array([size], dtype=np.int64))
             self._add_sizes(name, np.array([base], dtype=np.int64), where, np.array([size], dtype=np.int64))
 
     def add_expired(self, name: QueueName, rows: I64) -> None:
@@ -157,19 +170,58 @@ class Witnesses:
         for a, b in consecutive(rows):
             self.before.setdefault(name, []).append((int(rows[a]), int(rows[b - 1]) + 1))
 
-    def name_offsets(self, at: I64) -> None:
-        """Note that a unit has these log offsets."""
+    def name_offsets(self, at: I64, size: I64) -> None:
+        """Note that units have these log offsets and sizes.
+
+        An entry of the index whose offset differs in one bit is of the same message: messages begin and end as the unit
+        says.
+        """
+        self._units.append(at)
         if len(self.offsets) and len(at):
-            where = np.searchsorted(self.offsets, at)
-            there = where < len(self.offsets)
-            there[there] = self.offsets[where[there]] == at[there]
+            where, there = _found(self.offsets, at)
             self.named[where[there]] = True
+            for rows, entries in self._one_bit_off(at):
+                self.named[entries[self._begins(at[rows] + size[rows])]] = True
+
+    def add_offsets(self, at: I64) -> None:
+        """Add log offsets of messages that other parts of a store list, after the units were read."""
+        at = at[within(self.outside, at) & (at - self.tail < FILES_AFTER * self.file_size)]
+        new = np.setdiff1d(at, self.offsets)
+        if len(new):
+            known = np.concatenate([self.offsets, new])
+            named = np.concatenate([self.named, np.isin(new, np.concatenate([new[:0], *self._units]))])
+            order = np.argsort(known, kind="stable")
+            self.offsets, self.named = known[order], named[order]
+
+    def _corrected(self, at: I64, size: I64) -> I64:
+        """Return the offsets of units, those with one wrong bit as the index lists them.
+
+        The offset in the index is right if a message of this size ends there where another begins.
+        """
+        right = at.copy()
+        for rows, entries in self._one_bit_off(at):
+            ends = self._begins(self.offsets[entries] + size[rows])
+            right[rows[ends]] = self.offsets[entries[ends]]
+        return right
+
+    def _one_bit_off(self, at: I64) -> Iterator[tuple[I64, I64]]:
+        """Yield, for each bit, which of these offsets the index has only with that bit changed, and where."""
+        alone = np.flatnonzero(~_found(self.offsets, at)[1] if len(self.offsets) else np.zeros(0, dtype=np.bool_))
+        for bit in range(_BITS if len(alone) else 0):
+            where, there = _found(self.offsets, at[alone] ^ (1 << bit))
+            yield alone[there], where[there]
+
+    def _begins(self, at: I64) -> Bool:
+        """Return at which offsets messages begin that the index lists, or good records."""
+        if self._ends is None:
+            self._ends = np.array([stop for _, stop in self.outside.parts], dtype=np.int64)
+        found = _found(self._ends, at)[1] | _found(self.offsets, at)[1]
+        return found | _found(self.offsets, at + ENTRY.size)[1]  # after the header of a DLedger entry
 
     def _add_sizes(self, name: QueueName, numbers: I64, at: I64, size: I64) -> None:
         """Note how many bytes the messages of units take in each part of `outside`, and which are after the end."""
         if self._starts is None:
             self._starts = np.array([start for start, _ in self.outside.parts], dtype=np.int64)
-        self.units += len(at)
         parts, where = np.unique(np.searchsorted(self._starts, at, side="right") - 1, return_inverse=True)
         for part, total in zip(parts.tolist(), np.bincount(where, weights=size).tolist(), strict=True):
             self.bytes_in[self.outside.parts[part][0]] += int(total)
@@ -208,7 +260,7 @@ class Witnesses:
             return {}
         offset = np.concatenate([units.offset for units in self.after])
         order = np.argsort(offset, kind="stable")
-        ends = offset + np.concatenate([units.size for units in self.after])
+        ends = offset + _true_sizes(offset, np.concatenate([units.size for units in self.after]), order)
         if not (offset[order][1:] < ends[order][:-1]).any():
             return {}
         kept, end = np.zeros(len(offset), dtype=np.bool_), self.tail
@@ -232,6 +284,25 @@ class Witnesses:
     def unnamed_from(self, offset: int) -> int:
         """Return how many messages from a log offset on only these entries show."""
         return int((self.unnamed >= offset).sum())
+
+
+def _true_sizes(offset: I64, size: I64, order: I64) -> I64:
+    """Return the sizes of messages, those with one wrong bit up to the next message, in `order` of their offsets."""
+    before, right = order[:-1], size.copy()
+    for head in (0, ENTRY.size):
+        room = np.diff(offset[order]) - head
+        other = size[before] ^ room
+        wrong = (room < size[before]) & (room >= MIN_SIZE) & (other & (other - 1) == 0)
+        right[before[wrong]] = room[wrong]
+    return right
+
+
+def _found(known: I64, wanted: I64) -> tuple[I64, Bool]:
+    """Return where numbers are among known ones, which are sorted, and which are there."""
+    where = np.searchsorted(known, wanted)
+    there: Bool = where < len(known)
+    there[there] = known[where[there]] == wanted[there]
+    return where, there
 
 
 def _fits(part: QueuePart, numbers: I64, at: I64) -> Bool:

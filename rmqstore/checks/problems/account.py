@@ -52,7 +52,8 @@ class QueueAccount:
 class Account:
     """The messages of a store. Light queues have an account only for what is not delivered.
 
-    `unplaced`: lost messages that only the index or DLedger's index lists, so that their queue is unknown.
+    `unplaced`: lost messages that only the index or DLedger's index lists, so that their queue is unknown. `floating`:
+    how many lost messages have a place in their queue, but no unit, so that their place in the log is unknown.
     `lost_at_next_start`: a number, because a start of a large log does not name the queue of each message.
     `undelivered`: pairs of message and queue. `gone_before_begin`: messages before the begin of the log that queues or
     the index still list. `unread_gone`: how many of them each group had not read. `begin`: why the log begins where it
@@ -62,6 +63,7 @@ class Account:
 
     queues: Mapping[QueueName, QueueAccount] = field(default_factory=dict)
     unplaced: int = 0
+    floating: int = 0
     lost_at_next_start: int = 0
     undelivered: int = 0
     gone_before_begin: int = 0

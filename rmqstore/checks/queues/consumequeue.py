@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -94,6 +95,16 @@ class QueueCheck:
                 self._check_chunk(number, units)
         self._report_unowned()
         self._check_pre_blanks()
+        if self.queue.files and self._may_go_on(self.queue.files[-1]):
+            self.logs.witnesses.cut.add((self.files.topic, self.files.queue_id))
+
+    def _may_go_on(self, last: MappedFile) -> bool:
+        """Return whether units may be gone after the last one: their file was cut, has only zeros, or was moved.
+
+        Source: MappedFileQueue#getLastMappedFile (4.9.7 to 5.5.1) creates a file when a unit is to be written into it
+        """
+        end = self._readable_end * UNIT_SIZE - last.start
+        return end <= 0 or bool(self.part.shifted) or (last.length < last.file_size and last.length - end < UNIT_SIZE)
 
     def _span(self) -> tuple[int, int]:
         """Return the first unit, and the one after the last unit."""
@@ -180,9 +191,27 @@ class QueueCheck:
         name, witnesses = (self.files.topic, self.files.queue_id), self.logs.witnesses
         gone = expired & (chunk.offset < witnesses.begin)
         witnesses.add_expired(name, chunk.start + np.flatnonzero(gone))
-        witnesses.add_units(name, self.part, chunk.start, np.where(gone, -1, chunk.offset), chunk.size)
+        offset = np.where(gone, -1, chunk.offset)
+        for a, b, by in self._places(chunk.start, chunk.start + len(offset)):
+            rows = slice(a - chunk.start, b - chunk.start)
+            witnesses.add_units(name, self.part, a - by, offset[rows], chunk.size[rows])
         if any(result.body_offset for result in self.logs.results):
             self._find_whole(name, chunk)
+
+    def _places(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the parts [a, b) of a range of units, and how much too high they stand, as others of their file do."""
+        moved = [(s.start, s.by) for s in self.part.shifted]
+        if not moved:
+            yield start, stop, 0
+            return
+        inside = {at for s in self.part.shifted for at in (s.start, s.stop)}
+        known = sorted([*moved, *((a, 0) for a, _ in self.part.accounted if a not in inside)])
+        per_file = self.queue.file_size // UNIT_SIZE
+        files = range(start - start % per_file, stop, per_file)
+        for a, b in pairwise(sorted({start, stop, *(at for at, _ in known if start < at < stop), *files[1:]})):
+            same = [(at, by) for at, by in known if at // per_file == a // per_file]
+            before = [by for at, by in same if at <= a]
+            yield a, b, before[-1] if before else same[0][1] if same else 0
 
     def _find_whole(self, name: QueueName, chunk: QueueChunk) -> None:
         """Note units whose message is whole, although the header of its DLedger entry is damaged.
@@ -197,6 +226,7 @@ class QueueCheck:
                 continue
             if (message.topic_text, message.queue_id, message.queue_offset) == (*name, number):
                 self.logs.witnesses.whole.setdefault(name, []).append((number, offset))
+                self.logs.witnesses.name_offsets(chunk.offset[row : row + 1], chunk.size[row : row + 1])
 
     def _check_tail(self, chunk: QueueChunk, rows: I64) -> None:
         """Check units after the end. A broker reads those that follow it directly; others are ghosts."""
