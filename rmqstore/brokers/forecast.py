@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from rmqstore.brokers.record import DEFAULT_HEAP
 from rmqstore.formats.consumequeue import QueueName
@@ -53,6 +54,23 @@ class StartOptions:
     old_from: int = 1 << 62
 
 
+class ShiftedUnits(NamedTuple):
+    """Units [start, stop) of a queue, by number, whose messages have the queue offsets from `queue_offset` on."""
+
+    start: int
+    stop: int
+    queue_offset: int
+
+    @property
+    def queue_offsets(self) -> tuple[int, int]:
+        """The half-open interval of the queue offsets of their messages."""
+        return self.queue_offset, self.queue_offset + self.stop - self.start
+
+    def goes_on(self, after: ShiftedUnits) -> bool:
+        """Return whether other units follow these, and so do their messages."""
+        return (self.stop, self.queue_offsets[1]) == (after.start, after.queue_offset)
+
+
 @dataclass(frozen=True, slots=True)
 class StartForecast:
     """What the start of one broker version would do to a store.
@@ -96,7 +114,7 @@ class StartForecast:
     """Good records left as bytes after the new end: they return if a new record ends where one of them starts."""
     ghost_units: Mapping[QueueName, int] = field(default_factory=dict)
     """Valid units left after a queue's end: the start after the next one counts them as part of the queue."""
-    shifted_units: Mapping[QueueName, int] = field(default_factory=dict)
+    shifted_units: Mapping[QueueName, tuple[ShiftedUnits, ...]] = field(default_factory=dict)
     """Units appended at a position other than their queue offset ("[BUG]logic queue order maybe wrong")."""
     units_put: Mapping[QueueName, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     """Per simple queue, half-open intervals of unit numbers that the start writes for messages."""
@@ -186,6 +204,10 @@ class StartForecast:
         loses = Text("RocketMQ {version} would start and lose {lost}{caveat}")
         return loses.format(version=self.version, lost=lost, caveat=self.caveat)
 
+    def shifted(self, name: QueueName) -> int:
+        """Return how many units of a queue the start appends at a position other than their queue offset."""
+        return sum(s.stop - s.start for s in self.shifted_units.get(name, ()))
+
     def to_json(self) -> dict[str, Json]:
         """Return the forecast as JSON values, with queues named TOPIC/ID."""
 
@@ -217,7 +239,7 @@ class StartForecast:
             "stale_accepted": self.stale_accepted,
             "stale_tail": self.stale_tail,
             "ghost_units": by_queue(self.ghost_units),
-            "shifted_units": by_queue(self.shifted_units),
+            "shifted_units": by_queue({name: self.shifted(name) for name in self.shifted_units}),
             "units_cut": by_queue(self.units_cut),
             "unreadable_rows": by_queue(self.unreadable_rows),
             "consume_queues_simulated": self.consume_queues_simulated,

@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from rmqstore.brokers.forecast import StartFails
+from rmqstore.brokers.forecast import ShiftedUnits, StartFails
 from rmqstore.brokers.mapped_files import SimulatedFile, SimulatedFiles, WrittenUnits, java_divmod, wrapped_long
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.formats import consumequeue
@@ -90,7 +90,7 @@ class SimpleQueue:
         self.max_physic_offset = -1
         self.min_logic_offset = 0
         self.dispatched = 0
-        self._shifted: list[tuple[int, int]] = []
+        self._shifted: list[ShiftedUnits] = []
         self.keeps_units = False
         """Keep the bytes of added units until `outline` is called, not only their outlines."""
         self._kept: list[WrittenUnits] = []
@@ -105,10 +105,10 @@ class SimpleQueue:
         return low, high
 
     @property
-    def shifted(self) -> int:
-        """Number of added units at a position other than their message's queue offset."""
-        end = self.files.max_offset()
-        return sum(max(0, min(stop, end) - at) for at, stop in self._shifted) // UNIT_SIZE
+    def shifted(self) -> tuple[ShiftedUnits, ...]:
+        """The added units at a position other than their message's queue offset."""
+        end = self.ends[1]
+        return tuple(s._replace(stop=min(s.stop, end)) for s in self._shifted if s.start < end)
 
     # --- units ----------------------------------------------------------------------------------------------------
 
@@ -266,19 +266,21 @@ class SimpleQueue:
             if expected < current:
                 return
             if expected != current:
-                self._note_shift(current, current + UNIT_SIZE)
+                self._note_shift(current, 1, queue_offset)
         self.max_physic_offset = self._address(address, size)
         if file.wrote < self.files.file_size:
             self._append(file, np.array([address]), np.array([size]), misplaced=misplaced)
             self.dispatched += 1
 
-    def _note_shift(self, at: int, stop: int) -> None:
-        while self._shifted and self._shifted[-1][1] > at:  # the queue has been truncated since
-            low, high = self._shifted.pop()
-            if low < at:
-                self._shifted.append((low, min(high, at)))
-        low = self._shifted.pop()[0] if self._shifted and self._shifted[-1][1] == at else at
-        self._shifted.append((low, stop))
+    def _note_shift(self, at: int, count: int, queue_offset: int) -> None:
+        new = ShiftedUnits(at // UNIT_SIZE, at // UNIT_SIZE + count, queue_offset)
+        while self._shifted and self._shifted[-1].stop > new.start:  # the queue has been truncated since
+            last = self._shifted.pop()
+            if last.start < new.start:
+                self._shifted.append(last._replace(stop=new.start))
+        if self._shifted and self._shifted[-1].goes_on(new):
+            new = ShiftedUnits(self._shifted[-1].start, new.stop, self._shifted.pop().queue_offset)
+        self._shifted.append(new)
 
     def put_many(self, address: Int64s, size: Int64s, queue_offset: Int64s) -> None:
         """Add the units of messages in log order; runs without gaps in one step, as `put` would one by one."""
@@ -305,7 +307,7 @@ class SimpleQueue:
                 continue
             stop = min(stop, i + max(1, (self.files.file_size - file.wrote) // UNIT_SIZE))
             if int(queue_offset[i]) * UNIT_SIZE != current:
-                self._note_shift(current, current + (stop - i) * UNIT_SIZE)
+                self._note_shift(current, stop - i, int(queue_offset[i]))
             self._append(file, address[i:stop], size[i:stop])
             self.max_physic_offset = self._address(int(address[stop - 1]), int(size[stop - 1]))
             self.dispatched += stop - i
@@ -481,7 +483,7 @@ class BatchQueue:
         self.min_offset = -1
         self.max_offset = 0
         self.dispatched = 0
-        self.shifted = 0
+        self.shifted: tuple[ShiftedUnits, ...] = ()
         self._added: dict[tuple[int, int], BatchUnit] = {}
 
     @property

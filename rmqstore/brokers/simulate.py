@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -54,6 +54,7 @@ def simulate_start(
 class Starts:
     """The starts of several versions on one store. Arguments and errors: as `simulate_start`.
 
+    `adjust` adds to each forecast what the files do not show by their names.
     Each simulation notes which rules it asks for. For versions in which these rules are equal, it is made once. A
     condition therefore asks for a rule last, only if the store and its settings do not decide.
     """
@@ -67,8 +68,9 @@ class Starts:
         options: StartOptions | None = None,
         units: KnownUnits | None = None,
         unreadable_rows: Mapping[QueueName, int] | None = None,
+        adjust: Callable[[StartForecast], StartForecast] | None = None,
     ) -> None:
-        self._store, self._tiling = store, tiling
+        self._store, self._tiling, self._adjust = store, tiling, adjust
         self._config = store.config.changed(settings or {})
         self._options = options or StartOptions()
         self._units, self._unreadable_rows = units, unreadable_rows
@@ -86,8 +88,10 @@ class Starts:
 
     def of_broker(self, store: Store) -> Starts:
         """Return the starts of this store as a broker with other settings sees it (`Store.configured`)."""
-        tiling = self._tiling if _logs(store) == _logs(self._store) else None
-        return Starts(store, tiling, options=self._options, unreadable_rows=self._unreadable_rows)
+        same = _logs(store) == _logs(self._store)
+        tiling, adjust = (self._tiling, self._adjust) if same else (None, None)
+        known = self._unreadable_rows
+        return Starts(store, tiling, options=self._options, unreadable_rows=known, adjust=adjust)
 
     def of(self, version: str | None = None) -> StartForecast:
         """Return the forecast for a version."""
@@ -97,6 +101,7 @@ class Starts:
         if found is None:
             asked, settings = _AskedRules(rules), config.recording()
             found = self._sharing(self._simulate(cast(BrokerRules, asked), settings))
+            found = found if self._adjust is None else self._adjust(found)
             self._known.append(_KnownStart(asked, settings, found))
         return replace(found, version=rules.version, evidence=rules.evidence)
 

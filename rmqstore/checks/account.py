@@ -45,7 +45,8 @@ from rmqstore.formats.ranges import Ranges
 if TYPE_CHECKING:
     from rmqstore.brokers.forecast import StartForecast
     from rmqstore.checks.log.logs import Logs
-    from rmqstore.checks.queues.undelivered import Undelivered
+    from rmqstore.checks.queues.undelivered import Left
+    from rmqstore.checks.queues.wrong_names import WrongNames
     from rmqstore.checks.verified import Verified
     from rmqstore.files.store import Store
 
@@ -206,20 +207,29 @@ def _leaves_open(part: QueuePart, number: int, at: int) -> bool:
     return number < part.first and at < part.first_at
 
 
-def at_start(base: Account, forecast: StartForecast, gone: Undelivered) -> Account:
-    """Return an account with the next start; `gone`: what it leaves in the log without delivering it."""
-    lost = forecast.lost_by_queue if forecast.starts else {}
+def kept_by(base: Account, forecast: StartForecast, names: WrongNames | None) -> dict[QueueName, Ranges]:
+    """Return the messages of each queue that are in the log after a start."""
+    kept = {name: one.in_log for name, one in base.queues.items()}
+    cut = names.of(forecast).cut if names is not None else {}
+    for name, count in (forecast.lost_by_queue if forecast.starts else {}).items():
+        here = kept.get(name, Ranges())
+        kept[name] = here - cut[name] if name in cut else here.without_last(count)
+    return kept
+
+
+def at_start(base: Account, forecast: StartForecast, kept: Mapping[QueueName, Ranges], left: Left) -> Account:
+    """Return an account with the next start; `kept`: the messages that it leaves in the log, `left`: undelivered."""
+    gone, hidden = left.gone, left.hidden
     queues = dict(base.queues)
-    for name in lost.keys() | gone.places.keys() | gone.records.keys():
-        one = queues.get(name, QueueAccount())
-        kept = one.in_log.without_last(lost.get(name, 0))
-        served = kept - gone.places.get(name, Ranges())
-        queues[name] = replace(one, kept=kept, served=served, more=gone.records.get(name, {}))
+    for name in forecast.lost_by_queue.keys() | gone.places.keys() | gone.records.keys() | hidden.places.keys():
+        one, here = queues.get(name, QueueAccount()), kept.get(name, Ranges())
+        served = here - gone.places.get(name, Ranges()) - hidden.places.get(name, Ranges())
+        queues[name] = replace(one, kept=here, served=served, more=gone.records.get(name, {}))
     return replace(
         base,
         queues=queues,
         lost_at_next_start=forecast.messages_lost if forecast.starts else 0,
-        undelivered=gone.all,
+        undelivered=gone.all + hidden.all,
     )
 
 

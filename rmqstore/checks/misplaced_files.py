@@ -9,7 +9,7 @@ reads only the first record of each file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -109,20 +109,40 @@ class Misplaced:
     """The misplaced files; `store` is the store after the renames, or unchanged if no file can be renamed.
 
     `copies` are files that keep their names and have records of another log file's addresses: perhaps what that lost.
+    `starts`: where the files of the logs start by their present names.
     """
 
     store: Store
     files: tuple[MisplacedFile, ...] = ()
     copies: tuple[MisplacedFile, ...] = ()
+    starts: Mapping[Path, int] = field(default_factory=dict)
 
-    @property
-    def verdict(self) -> str:
-        """The end of the verdict, because the forecast does not mention wrong names: no broker notices them."""
+    def present(self, file: MappedFile) -> int | None:
+        """Return where a file of the renamed log starts by its present name; None if it is no file of the log yet."""
+        return self.starts.get(file.path)
+
+    def is_from(self, offset: int, stop: int) -> bool:
+        """Return whether an offset of the renamed log is at or after another one by the present names of the files."""
+        found = (file for log, _ in self.store.logs if (file := log.find(offset)) is not None)
+        starts = ((file, self.present(file)) for file in found)
+        return any(now is not None and offset - file.start + now >= stop for file, now in starts)
+
+    def verdict(self, hidden: int) -> str:
+        """Return the end of the verdict, because the forecast does not mention wrong names: no broker notices them.
+
+        `hidden`: the number of messages that consumers do not get for this reason.
+        """
         count = len(self.store.moved) + len(self.store.left_out)
         if not count:
             return ""
         words = many(count, "log file has a wrong name", "log files have wrong names")
-        return Text(", but {words}: consumers get errors or other messages", words=words)
+        if not hidden:
+            return Text(", but {words}", words=words)
+        return Text(
+            ", but {words}: consumers get errors or other messages in place of {messages}",
+            words=words,
+            messages=many(hidden, "message"),
+        )
 
 
 def find_misplaced(store: Store) -> Misplaced:
@@ -132,6 +152,7 @@ def find_misplaced(store: Store) -> Misplaced:
     found: list[MisplacedFile] = []
     copies: list[MisplacedFile] = []
     logs: dict[str, MappedFileQueue] = {}
+    starts: dict[Path, int] = {}
     moved: dict[Path, Path] = {}
     left_out: set[Path] = set()
     for queue, body_offset in ((legacy, 0), (entries, ENTRY_SIZE)):
@@ -145,13 +166,14 @@ def find_misplaced(store: Store) -> Misplaced:
         elif not body_offset and entries is not None and entries.files:
             work.high = entries.start
         work.judge()
+        starts |= {file.path: file.start for file in queue.files}
         found += work.found()
         copies += work.other_copies()
         if work.targets or work.copies:
             logs[queue.name] = work.arranged()
             moved |= {path: path.parent / offset_to_file_name(start) for path, start in work.targets.items()}
             left_out |= work.copies
-    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found), tuple(copies))
+    return Misplaced(store.rearranged(logs, moved, left_out) if logs else store, tuple(found), tuple(copies), starts)
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
 from rmqstore.brokers.writer import writer_of
-from rmqstore.checks.account import account, at_start, of_records
+from rmqstore.checks.account import account, at_start, kept_by, of_records
 from rmqstore.checks.beside.checkpoint import TIMES, read_checkpoint, stale_position
 from rmqstore.checks.beside.host import host_notes
 from rmqstore.checks.beside.permissions import rights_words
@@ -46,6 +46,7 @@ from rmqstore.checks.queues.undelivered import (
     never_dispatched,
     withheld_words,
 )
+from rmqstore.checks.queues.wrong_names import WrongNames
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import BrokerConfig, shown_value
 from rmqstore.files.config import METADATA, OFFSETS, V2, directory_of, topics_with_attributes
@@ -53,9 +54,10 @@ from rmqstore.files.store import QueueKind, Store, StoreKind
 from rmqstore.files.store_queues import DOUBLE_WRITE, SEPARATE
 from rmqstore.files.versions import RUN_VERSIONS, VERSIONS, version_number
 from rmqstore.formats.checkpoint import parse_checkpoint
-from rmqstore.formats.consumequeue import split_queue_label, topic_of
+from rmqstore.formats.consumequeue import QueueName, split_queue_label, topic_of
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, MAGIC_V2, STORE_HOST_V6
 from rmqstore.formats.properties import is_lmq
+from rmqstore.formats.ranges import Ranges
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text import many
 from rmqstore.formats.timer import TIMERCHECK_FILE_SIZE, parse_timercheck
@@ -83,8 +85,8 @@ def _row(forecast: StartForecast, answer: _StartVerdict) -> VersionRange:
         outcome: str = Text("would not start")
     elif answer.taken:
         outcome = Text("would lose {messages}", messages=many(answer.taken, "message"))
-    elif left.gone.messages:
-        outcome = Text("would never deliver {messages}", messages=many(left.gone.messages, "message"))
+    elif undelivered := left.gone.messages + left.hidden.messages:
+        outcome = Text("would never deliver {messages}", messages=many(undelivered, "message"))
     elif left.moved.messages:
         outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
     else:
@@ -324,11 +326,19 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         store = store.remembering()
     result = verified.dledger or verified.legacy
     tiling = result.tiling if result is not None else None
-    units = _known_units(store, verified)
+    units, names = _known_units(store, verified), None
     if misplaced is not None and misplaced.store.is_rearranged:
         tiling = units = None  # they belong to the renamed files, but a broker that starts now reads the present ones
+        verified.wrong_names = names = WrongNames(misplaced)
     config = store.config.changed(dict(options.settings))
-    starts = partial(Starts, store, tiling, settings=dict(options.settings), unreadable_rows=verified.unreadable_rows)
+    starts = partial(
+        Starts,
+        store,
+        tiling,
+        settings=dict(options.settings),
+        unreadable_rows=verified.unreadable_rows,
+        adjust=None if names is None else names.adjust,
+    )
     size = sum(r.bytes for r in verified.logs.results)
     how = _start_options(size, None if tiling is None else result)
     start = starts(options=how, units=units)
@@ -339,7 +349,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
     answer = _answer(store, verified, options, forecast, faults, base)
-    report.account = at_start(base, forecast, answer.left.gone)
+    report.account = at_start(base, forecast, kept_by(base, forecast, names), answer.left)
     report.verdict = answer.sentence + _assumed_size(store)
     report.delivers_all = answer.left.is_nothing(forecast) and not (answer.newer or answer.misfits)
     if options.ranges:
@@ -444,7 +454,8 @@ def _answer(
     of_deleted = (f for f in report.findings.listed if f.code == codes.CQ_DELETED_TOPIC)
     deleted = {f.queue: int(f.facts["messages"] or 0) for f in of_deleted}
     rows_beside = forecast.reads_rows_beside
-    left = Left() if rows_beside else _left(store, verified, forecast, deleted, base)
+    kept = kept_by(base, forecast, verified.wrong_names)
+    left = Left() if rows_beside else _left(store, verified, forecast, deleted, kept)
     if forecast.starts and forecast.not_dispatched is not None and store.commitlog is not None:
         parts = {name: part for name, part in verified.logs.queues.items() if f"{name[0]}/{name[1]}" not in deleted}
         no_rows = rows_beside or _unseen(store, forecast)
@@ -453,6 +464,8 @@ def _answer(
     if forecast.starts and verified.dledger is not None and _leaves_dledger(store, options, forecast.version):
         all_of_them = Undelivered({name: of_records(part) for name, part in verified.dledger.queues.items()})
         left = replace(left, gone=max(left.gone, all_of_them, key=lambda gone: gone.messages))
+    if verified.wrong_names is not None:
+        left = replace(left, hidden=_hidden(verified.wrong_names.of(forecast).hidden, kept, left.gone, deleted))
     withheld: tuple[str, ...] = ()
     if forecast.starts:
         withheld = (
@@ -544,16 +557,32 @@ def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict)
             report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
 
 
-def _left(store: Store, verified: Verified, forecast: StartForecast, deleted: Container[str], base: Account) -> Left:
+def _hidden(
+    hidden: Mapping[QueueName, Ranges], kept: Mapping[QueueName, Ranges], gone: Undelivered, deleted: Container[str]
+) -> Undelivered:
+    """Return the messages in files with wrong names that no consumer gets for this reason alone."""
+    out = Undelivered()
+    for name, places in hidden.items():
+        if f"{name[0]}/{name[1]}" not in deleted:
+            out.add(name, (places & kept.get(name, Ranges())) - gone.places.get(name, Ranges()))
+    return out
+
+
+def _left(
+    store: Store,
+    verified: Verified,
+    forecast: StartForecast,
+    deleted: Container[str],
+    kept: Mapping[QueueName, Ranges],
+) -> Left:
     """Return what the start leaves in the log, without the messages of the `deleted` queues ("TOPIC/ID")."""
     parts = verified.logs.queues
     states = {label: state for label, state in verified.report.queues.items() if label not in deleted}
-    in_log = {name: one.in_log for name, one in base.queues.items()}
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
-        return left_unreadable(forecast, states, verified.logs, in_log)
+        return left_unreadable(forecast, states, verified.logs, kept)
     light = [name for name in map(split_queue_label, states) if store.reads_rows(name[0])]
     in_files = {label: state for label, state in states.items() if not store.reads_rows(topic_of(label))}
-    left = left_unreadable(forecast, in_files, verified.logs, in_log)
+    left = left_unreadable(forecast, in_files, verified.logs, kept)
     if store.commitlog is not None:
         more = left_in_light_queues(forecast, parts, light, store.commitlog, verified.dispatched_rows)
         for name, places in more.places.items():
@@ -645,24 +674,24 @@ def _log_lacks(verified: Verified, forecast: StartForecast, base: Account, left:
     """Return what a verdict says about files with wrong names, and about what the log lacks before any start."""
     if not forecast.starts:
         return Text("; the log lacks {messages}", messages=base.lacking_words()) if base.lacking else ""
-    named = verified.misplaced.verdict if verified.misplaced is not None else ""
-    return named + _not_here(verified.report, base, begins_with_damage=left.is_nothing(forecast))
+    named = verified.misplaced.verdict(left.hidden.messages) if verified.misplaced is not None else ""
+    return _not_here(verified.report, base, named, loses=not left.is_nothing(forecast))
 
 
-def _not_here(report: Report, base: Account, *, begins_with_damage: bool) -> str:
-    """Return the end of the verdict about messages and units that a start neither loses nor restores.
+def _not_here(report: Report, base: Account, words: str, *, loses: bool) -> str:
+    """Return `words` with the end of the verdict about messages and units that a start neither loses nor restores.
 
-    `begins_with_damage`: the verdict begins with the number of damaged messages.
+    `loses`: the verdict says that the start loses messages; otherwise, it begins with the number of damaged ones.
     """
     listed = report.findings.listed
     foreign = report.findings.counts[codes.CL_FOREIGN_FILE]
-    words = (
-        Text(", but {belong} to another log", belong=many(foreign, "file belongs", "files belong")) if foreign else ""
-    )
+    if foreign:
+        belong = many(foreign, "file belongs", "files belong")
+        words = Text("{words}, but {belong} to another log", words=words, belong=belong)
     if base.lacking:
-        if begins_with_damage and damaged_messages(report.findings) == base.lacking:
+        if not loses and damaged_messages(report.findings) == base.lacking:
             return words  # the verdict begins with them
-        if words:
+        if words or loses:
             return Text("{words}, and the log lacks {messages}", words=words, messages=base.lacking_words())
         return Text(", but the log lacks {messages}", messages=base.lacking_words())
     for where in dict.fromkeys(row.not_here for row in PROBLEMS.values() if row.not_here):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rmqstore.checks.index.catalog import IndexCatalog
     from rmqstore.checks.misplaced_files import Misplaced
     from rmqstore.checks.problems.account import Account
+    from rmqstore.checks.queues.wrong_names import WrongNames
     from rmqstore.checks.rows import MessageRowFacts
 
 
@@ -41,6 +42,8 @@ class Verified:
     popped: int = 0
     """Messages in kvStore/ that POP consumers received, and did not acknowledge."""
     misplaced: Misplaced | None = None
+    wrong_names: WrongNames | None = None
+    """What starts do before the misplaced files are renamed; None if there is none to rename."""
     units: UnitKeeper | None = None
     unreadable_rows: Mapping[QueueName, int] | None = None
     """Number of messages per queue whose rows in RocksDB cannot be read; None if the rows were not checked."""

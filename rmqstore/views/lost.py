@@ -47,6 +47,7 @@ from rmqstore.views.lookup import Found, Indexed, KeyIndex, Place, entries_at
 from rmqstore.views.progress import PopProgress
 
 if TYPE_CHECKING:
+    from rmqstore.checks.misplaced_files import Misplaced
     from rmqstore.checks.problems.account import Account
     from rmqstore.checks.verified import Verified
 
@@ -115,6 +116,8 @@ class Losses:
     cut_from: int | None = None
     served_below: int = 0
     """Cut messages below this offset are not lost if they have their unit (`StartForecast.outside_dledger`)."""
+    misplaced: Misplaced | None = None
+    """Log files that would be renamed."""
     unlisted: dict[str, int] = field(default_factory=dict)
     at_least: bool = False
     expired: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -166,6 +169,7 @@ class LostMessages:
         stop = broker.get("commitlog_stop")
         if broker.get("starts") and isinstance(stop, int) and broker.get("messages_lost"):
             out.cut_from = stop
+            out.misplaced = verified.misplaced if verified.wrong_names is not None else None
             if broker.get("outside_dledger") and self.store.dledger is not None:
                 size = self.store.dledger.data.file_size
                 out.served_below = (stop + size - 1) // size * size
@@ -333,12 +337,22 @@ class LostMessages:
         return found is None or not found.sound or (unit.batch == 1 and found.queue_place != place)
 
     def cut(self, losses: Losses) -> Iterator[LostMessage]:
-        """Yield the sound messages that the next start would delete, in log order."""
+        """Yield the sound messages that the next start would delete, in log order.
+
+        A start goes by the present names of log files, and the messages are read by their right ones.
+        """
         if losses.cut_from is None:
             return
+        misplaced = losses.misplaced
+        if misplaced is not None and misplaced.store is not self.store:
+            yield from LostMessages(misplaced.store, self.offsets, self.pointing).cut(losses)
+            return
         damaged = {one.offset for one in losses.damaged}
-        records = read_records(self.store, "messages", Job(Selection(start=losses.cut_from)))
+        start = losses.cut_from if misplaced is None else None
+        records = read_records(self.store, "messages", Job(Selection(start=start)))
         for one in chain.from_iterable(records):
+            if misplaced is not None and not misplaced.is_from(one.offset, losses.cut_from):
+                continue
             found = lookup.by_offset(self.store, one.offset)
             if found is None or not (found.sound and found.message.is_dispatched) or found.offset in damaged:
                 continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.message import HEAD
 from tests.checks.looks import unit
+from tests.command import run_json
 from tests.damage import overwrite, zero
 from tests.repair.salvaging import rows
 from tests.stores import copy_store
@@ -87,6 +89,49 @@ def test_the_last_log_file_is_gone(tmp_path: Path) -> None:
     assert report.headline == "RocketMQ 5.4.0 would start and lose nothing, but the log lacks 20 messages of 7 queues"
     assert report.account is not None
     assert sum(report.account.lost_by_queue.values()) == 20
+
+
+def swap(one: Path, two: Path) -> None:
+    before = one.read_bytes()
+    one.write_bytes(two.read_bytes())
+    two.write_bytes(before)
+
+
+@pytest.mark.parametrize(("version", "cut", "hidden"), [("5.4.0", 0, 92), ("4.9.7", 145, 0)])
+def test_swapped_log_files_hide_their_messages_until_they_are_renamed(
+    version: str, cut: int, hidden: int, tmp_path: Path
+) -> None:
+    """4.9.7 ends its log where the last records are now, and deletes the files after them, whatever they hold."""
+    root = copy_store("5.4.0-clean", tmp_path)
+    files = log_files(root)
+    by_file = Counter(row.path for row in rows(root))
+    left = by_file[files[7]] if cut else 0  # without units: they are cut
+    assert (cut, hidden) in ((by_file[files[5]] + by_file[files[6]], 0), (0, by_file[files[5]] + by_file[files[7]]))
+    swap(files[5], files[7])
+    report = look(root, version)
+    assert account_of(report) == NOTHING | {"lost_at_next_start": cut, "undelivered": hidden + left}
+    assert report.headline.endswith(
+        f"2 log files have wrong names: consumers get errors or other messages in place of {hidden} messages"
+        if hidden
+        else f"leave {left} messages of 7 queues without consume queue units: nobody gets them, but 2 log files have "
+        "wrong names"
+    )
+    listed = run_json("lost", str(root), "--broker", version, exit_code=1)["messages"]
+    assert isinstance(listed, list)
+    assert len(listed) == len({(row["topic"], row["queue_id"], row["queue_offset"]) for row in listed})
+    assert Counter(row["cause"] for row in listed) == +Counter({"cut": cut, "no-unit": hidden + left})
+
+
+def test_messages_that_a_start_puts_at_wrong_queue_offsets_are_delivered(tmp_path: Path) -> None:
+    """The last three of a queue without units get the first three units; nobody gets the others."""
+    root = copy_store("5.1.4-killed", tmp_path)
+    queue = root / "consumequeue" / "log-15445" / "2" / "00000000000000000000"
+    zero(queue, 0, queue.stat().st_size)
+    report = look(root, "5.5.1")
+    assert report.account is not None
+    one = report.account.queues["log-15445", 2]
+    assert (one.served.parts, one.undelivered.parts) == (((90, 93),), ((0, 90),))
+    assert report.headline.endswith("and put 3 messages of 1 queue at wrong queue offsets")
 
 
 def test_only_the_index_lists_the_last_messages(tmp_path: Path) -> None:

@@ -126,14 +126,14 @@ def test_message_after_the_end_is_appended_and_one_inside_is_not(tmp_path: Path)
     q.put(100, 100, 1)
     assert (q.ends, q.dispatched) == ((0, 2), 0)
     q.put(200, 100, 2)
-    assert (q.ends, q.dispatched, q.shifted) == ((0, 3), 1, 0)
+    assert (q.ends, q.dispatched, q.shifted) == ((0, 3), 1, ())
 
 
 def test_message_with_a_gap_before_it_is_appended_at_the_end(tmp_path: Path) -> None:
     q = queue(tmp_path, unit(0))
     q.recover()
     q.put(500, 100, 5)
-    assert (q.ends, q.shifted) == ((0, 2), 1)
+    assert (q.ends, q.shifted) == ((0, 2), ((1, 2, 5),))
 
 
 def test_queue_that_begins_in_the_middle_gets_pre_blanks(tmp_path: Path) -> None:

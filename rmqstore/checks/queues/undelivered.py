@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,10 +25,10 @@ from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.mapped_file_queue import MappedFileQueue
 from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.javatext import java_text
-from rmqstore.formats.message import is_dispatched
 from rmqstore.formats.ranges import Ranges
 from rmqstore.formats.text import many
-from rmqstore.scan.dispatch import QueueTable
+from rmqstore.scan.columns import Columns
+from rmqstore.scan.dispatch import QueueTable, message_counts
 from rmqstore.scan.kernels import I64, consecutive
 from rmqstore.scan.records import good_records
 from rmqstore.texts import Placed, Text, joined
@@ -122,16 +123,18 @@ class Moved(NamedTuple):
 class Left:
     """Messages that a start leaves in the log: `gone` for consumers, or `moved` to wrong queue offsets (a number).
 
-    `withheld` says which other messages the services of the broker do not deliver; "" for none.
+    `hidden`: those in log files with wrong names, where no unit leads. `withheld` says which other messages the
+    services of the broker do not deliver; "" for none.
     """
 
     gone: Undelivered = field(default_factory=Undelivered)
     moved: Moved = field(default_factory=Moved)
+    hidden: Undelivered = field(default_factory=Undelivered)
     withheld: str = ""
 
     def is_nothing(self, forecast: StartForecast) -> bool:
         """Return whether the start removes no message, and delivers all messages of the log at their queue offsets."""
-        nothing_left = not (self.gone.messages or self.moved.messages or self.withheld)
+        nothing_left = not (self.gone.messages or self.moved.messages or self.hidden.messages or self.withheld)
         return forecast.starts and nothing_left and not forecast.messages_taken
 
     def sentence(self, forecast: StartForecast, damage: str = "") -> str:
@@ -197,32 +200,30 @@ def left_unreadable(
     forecast: StartForecast,
     states: Mapping[str, QueueState],
     logs: Logs,
-    in_log: Mapping[QueueName, Ranges],
+    kept: Mapping[QueueName, Ranges],
 ) -> Left:
     """Return the messages that remain in the log after the start, but that consumers do not get.
 
-    `states` are the queues that were compared with their units, `in_log` the places of all messages of the log.
+    `states` are the queues that were compared with their units, `kept` the places of the messages that remain.
     """
     gone, moved = Undelivered(), []
     parts, elsewhere = logs.queues, logs.misfiled.offsets | records_elsewhere(logs).keys()
-    lost = forecast.lost_by_queue
     if not forecast.starts or not forecast.consume_queues_simulated or not states:
         return Left()
-    if sum(lost.values()) != forecast.messages_lost:
+    if sum(forecast.lost_by_queue.values()) != forecast.messages_lost:
         return Left()  # the queues of the lost messages are unknown
     for label, state in states.items():
         name = split_queue_label(label)
         end = forecast.queue_ends.get(name, (state.min, state.min))
-        part, here = parts.get(name), in_log.get(name, Ranges())
+        part, here = parts.get(name), kept.get(name, Ranges())
         if part is None or part.restarts or name not in forecast.units_put:
             missing = here.clip(end[1], END)
         else:
-            missing = here & _without_unit(part, end, forecast.units_put[name], logs.misfiled)
-        missing &= here.without_last(lost.get(name, 0))
+            missing = here & _without_unit(part, end, forecast, name, logs.misfiled)
         gone.add(name, missing, forecast.units_cut.get(name, 0))
         if part is not None and (records := _without_place(part, elsewhere, missing, end, forecast.commitlog_stop)):
             gone.records[name] = records
-        if shifted := forecast.shifted_units.get(name, 0):
+        if shifted := forecast.shifted(name):
             moved.append(shifted)
     return Left(gone, Moved(sum(moved), len(moved)))
 
@@ -321,30 +322,43 @@ def never_dispatched(log: MappedFileQueue, span: Interval, parts: Mapping[QueueN
 
     `parts`: the queues according to the log; None: the broker has no unit of any message.
     """
-    table, found = QueueTable(), dict[int, list[Interval]]()
-    for file in log.files:
-        if file.stop <= span[0] or file.start >= span[1]:
-            continue
-        for columns in good_records(file, 0):
-            inside = is_dispatched(columns.sys_flag) & (columns.offset >= span[0]) & (columns.offset < span[1])
-            rows = columns.take(inside)
-            numbers, offsets = table.of(rows), rows.queue_offset
-            for number in np.unique(numbers).tolist():
-                own = np.sort(offsets[numbers == number])
-                found.setdefault(number, []).extend((int(own[a]), int(own[b - 1]) + 1) for a, b in consecutive(own))
+    files = (file for file in log.files if file.stop > span[0] and file.start < span[1])
+    chunks = chain.from_iterable(good_records(file, 0) for file in files)
+    inside = (columns.take((columns.offset >= span[0]) & (columns.offset < span[1])) for columns in chunks)
     out = Undelivered()
-    for number, places in found.items():
-        name = java_text(table.topics[number]), table.queue_ids[number]
+    for name, places in queue_offsets(inside).items():
         part = None if parts is None else parts.get(name)
         lacking = Ranges.of((m.start, m.stop) for m in part.missing) if part is not None else Ranges()
-        out.add(name, Ranges.of(places) if parts is None else Ranges.of(places) & lacking)
+        out.add(name, places if parts is None else places & lacking)
     return out
 
 
-def _without_unit(part: QueuePart, end: Interval, put: Iterable[Interval], misfiled: Misfiled) -> Ranges:
-    """Return the messages of a queue without a unit between its ends: they get none, or it is cut."""
+def queue_offsets(chunks: Iterable[Columns]) -> dict[QueueName, Ranges]:
+    """Return the queue offsets of messages, by queue: several of an inner batch."""
+    table, found = QueueTable(), dict[int, list[Interval]]()
+    for columns in chunks:
+        counts, numbers = message_counts(columns), table.of(columns)
+        for number in np.unique(numbers[counts > 0]).tolist():
+            own, rows = numbers == number, found.setdefault(number, [])
+            single = np.sort(columns.queue_offset[own & (counts == 1)])
+            rows.extend((int(single[a]), int(single[b - 1]) + 1) for a, b in consecutive(single))
+            batches = np.flatnonzero(own & (counts > 1))
+            base, size = columns.queue_offset[batches], counts[batches]
+            rows.extend(zip(base.tolist(), (base + size).tolist(), strict=True))
+    return {(java_text(table.topics[n]), table.queue_ids[n]): Ranges.of(rows) for n, rows in found.items()}
+
+
+def _without_unit(
+    part: QueuePart, end: Interval, forecast: StartForecast, name: QueueName, misfiled: Misfiled
+) -> Ranges:
+    """Return the messages of a queue without a unit between its ends: they get none, or it is cut.
+
+    A message whose unit the start appends at a wrong queue offset has one.
+    """
+    shifted = forecast.shifted_units.get(name, ())
+    put = Ranges.of(forecast.units_put[name]) - Ranges.of((s.start, s.stop) for s in shifted)
     lacking = Ranges.of((m.start, m.stop) for m in part.missing if not misfiled.explains(m))
     low = min(max(end[0], part.first), part.next)
     high = max(low, min(end[1], part.next))
     outside = Ranges.of(((part.first, low), (high, part.next)))
-    return (lacking.clip(low, high) - Ranges.of(put)) | outside
+    return ((lacking.clip(low, high) - put) | outside) - Ranges.of(s.queue_offsets for s in shifted)
