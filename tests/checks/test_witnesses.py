@@ -135,12 +135,13 @@ def test_wrong_bits_in_a_time_and_a_queue_offset_make_no_old_records(tmp_path: P
     assert "CL-STALE-TAIL" not in counts
 
 
+@pytest.mark.parametrize(("byte", "bit"), [(8, 7), (8, 5), (10, 4)])
 @pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-dledger"])
-def test_a_wrong_bit_in_the_size_of_a_unit_hides_no_other_message(name: str, tmp_path: Path) -> None:
-    """After the end of the log, its message seems to reach over the next ones."""
+def test_a_wrong_bit_in_the_size_of_a_unit_hides_no_message(name: str, byte: int, bit: int, tmp_path: Path) -> None:
+    """After the end of the log, its message seems to reach over the next ones, or to be longer than any record."""
     root = copy_store(name, tmp_path)
     topic, queue_id, number = lose_last(root, 20)[5].slot
-    flip(root / "consumequeue" / topic / str(queue_id) / "00000000000000000000", number * UNIT_SIZE + 10, 4)
+    flip(root / "consumequeue" / topic / str(queue_id) / "00000000000000000000", number * UNIT_SIZE + byte, bit)
     assert account_of(root).lost_already == 20
 
 

@@ -121,6 +121,7 @@ class Witnesses:
 
         Those count that the good messages of the queue leave room for, and whose offsets rise: a broker wrote them.
         """
+        size = _without_high_bit(size)
         real = is_message_unit(offset, size) & (size >= MIN_SIZE) & (size <= MAX_RECORD) & within(self.outside, offset)
         left = self.file_size - offset % self.file_size
         after = (offset - self.tail < (0 if self.stale else _FAR)) & (size + BLANK_SIZE <= left)
@@ -284,6 +285,14 @@ class Witnesses:
     def unnamed_from(self, offset: int) -> int:
         """Return how many messages from a log offset on only these entries show."""
         return int((self.unnamed >= offset).sum())
+
+
+def _without_high_bit(size: I64) -> I64:
+    """Return the sizes of units, those that no record has without their highest bit: one wrong bit lists no less."""
+    right, wrong = size.copy(), np.flatnonzero((size < 0) | (size > MAX_RECORD))
+    field = size[wrong] & 0xFFFFFFFF
+    right[wrong] = field ^ (1 << np.log2(np.maximum(field, 1)).astype(np.int64))
+    return right
 
 
 def _true_sizes(offset: I64, size: I64, order: I64) -> I64:
