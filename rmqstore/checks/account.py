@@ -37,7 +37,7 @@ from rmqstore.checks.problems.account import EXPIRED, GONE, NEW, Account, QueueA
 from rmqstore.checks.progress import ConsumerProgress
 from rmqstore.checks.room import open_queues, room, units_gone
 from rmqstore.files.mapped_file_queue import MAX_RECORD
-from rmqstore.formats.consumequeue import QueueName
+from rmqstore.formats.consumequeue import QueueName, split_queue_label
 from rmqstore.formats.message import MIN_SIZE
 from rmqstore.formats.properties import is_lmq
 from rmqstore.formats.ranges import Ranges
@@ -246,6 +246,8 @@ def account(store: Store, verified: Verified) -> Account:
             none[name] = none.get(name, Ranges()) | numbers
     found = {name: numbers - none.get(name, Ranges()) for name, numbers in records.items()}
     listed = _listed(logs, records)
+    for label, state in verified.alone.items():
+        listed[split_queue_label(label)] = Ranges.span(state.min, state.max)
     read = 0
     if units_gone(verified) or logs.witnesses.unnamed_from(logs.wrote):
         without, read = _without_units(store, verified, found, listed)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rmqstore.checks.beside.config import ConfigFacts
 from rmqstore.checks.log.commitlog import KnownParts, LogResult, UnitKeeper
 from rmqstore.checks.log.logs import Logs
-from rmqstore.checks.problems.report import Report
+from rmqstore.checks.problems.report import QueueState, Report
 from rmqstore.formats.consumequeue import QueueName
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Verified:
     """Whether the RocksDB of the consume queues cannot be opened, or not be read completely."""
     dispatched_rows: int | None = None
     """The end of the last message that was written to the RocksDB (global offset); None: unknown."""
+    alone: Mapping[str, QueueState] = field(default_factory=dict)
+    """The queues of a store whose log has no file, by TOPIC/ID, if they list messages."""
     too_young: bool = False
     """Whether the files before the log were too young to expire by age when the broker last ran."""
     account: Account | None = None

@@ -366,6 +366,7 @@ class Examination:
             name, at = (results[-1].queue.name, results[-1].min_offset) if results else ("commitlog", 0)
             units = sum(max(0, s.max - s.min) for s in alone.values()) or units
             findings.add(Finding(codes.CL_NO_MESSAGES, name, "", at, 0, {"units": units}))
+            self.verified.alone = alone
         if self.crosscheck:
             check_queue_extensions(store, findings)
         self.report.queues = self.states

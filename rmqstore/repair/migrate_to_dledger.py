@@ -36,7 +36,6 @@ from rmqstore.formats.message import BLANK_MAGIC, BLANK_SIZE, MAX_TOPIC_V1, buil
 from rmqstore.repair.journal.folder import free_bytes
 from rmqstore.repair.journal.journal import refusal_of
 from rmqstore.repair.plan.plan_builder import PlanBuilder
-from rmqstore.scan.units import last_nonzero
 from rmqstore.texts import Placed, Text, joined, many
 
 DEFAULT_PORT = 40911
@@ -500,7 +499,7 @@ def plan_migration_to_dledger(
         return DLedgerMigration(target, tuple(refusals), notes=tuple(notes))
     legacy = verified.legacy
     if legacy is None:
-        return _without_log(store, target, notes)
+        return _without_log(store, verified, target, notes)
     return _over_log(store, legacy, target, notes)
 
 
@@ -538,14 +537,13 @@ def _over_log(store: Store, legacy: LogResult, target: Target, notes: list[str])
     )
 
 
-def _without_log(store: Store, target: Target, notes: list[str]) -> DLedgerMigration:
+def _without_log(store: Store, verified: Verified, target: Target, notes: list[str]) -> DLedgerMigration:
     """Plan without a legacy file: the broker destroys every consume queue, and creates file 0 at its first append."""
     draft = PlanBuilder(store, notes=notes)
+    if verified.account is not None:
+        draft.lose({f"{topic}/{number}": count for (topic, number), count in verified.account.lost_by_queue.items()})
     for kind in (QueueKind.SIMPLE, QueueKind.BATCH):
         for queue in store.consume_queues(kind):
-            last = last_nonzero(queue.queue, kind.unit)
-            if last is not None:
-                draft.lose({queue.label: last // kind.unit + 1}, 0)
             why = Text("there is no commitlog file: the broker destroys all consume queues")
             draft.discard(queue.queue.directories[0], why)
     data = _data_directory(store, target, 0, store.config.int("mappedFileSizeCommitLog"))

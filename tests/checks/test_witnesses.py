@@ -112,6 +112,29 @@ def test_a_last_queue_file_of_zeros_may_have_listed_more(tmp_path: Path) -> None
     assert (account.lost_already, account.at_least) == (0, True)
 
 
+def test_a_queue_without_files_may_have_listed_messages_in_damage(tmp_path: Path) -> None:
+    """Its messages were in a lost part of the log, and nothing but its directory is left of it."""
+    root = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(root / "index")
+    for row in of_queue(root, "%DLQ%CG_dlq_11", 0):
+        zero(row.path, row.at, row.size)
+    queue = root / "consumequeue" / "%DLQ%CG_dlq_11" / "0"
+    account = account_of(root)
+    assert (account.lost_already, account.at_least) == (7, False)
+    for path in queue.iterdir():
+        path.unlink()
+    assert account_of(root).at_least
+
+
+def test_a_queue_without_files_beside_a_sound_log_lacks_nothing(tmp_path: Path) -> None:
+    """A broker has cut it at the end of the log."""
+    root = copy_store("5.4.0-clean", tmp_path)
+    (root / "consumequeue" / "Order_11" / "9").mkdir()
+    shutil.rmtree(root / "index")
+    account = account_of(root)
+    assert (account.lost_already, account.at_least) == (0, False)
+
+
 def test_the_index_shows_messages_where_no_place_of_a_queue_is(tmp_path: Path) -> None:
     """A queue has a gap in its middle, and lost its last messages and its units: each of them counts."""
     root = copy_store("5.4.0-clean", tmp_path)

@@ -95,14 +95,19 @@ class QueueCheck:
                 self._check_chunk(number, units)
         self._report_unowned()
         self._check_pre_blanks()
-        if self.queue.files and self._may_go_on(self.queue.files[-1]):
+        if self._may_go_on():
             self.logs.witnesses.cut.add((self.files.topic, self.files.queue_id))
 
-    def _may_go_on(self, last: MappedFile) -> bool:
+    def _may_go_on(self) -> bool:
         """Return whether units may be gone after the last one: their file was cut, has only zeros, or was moved.
 
+        Beside damage in the log, also whether no file is left. A broker that cuts a queue at the end of the log leaves
+        an empty directory, too.
         Source: MappedFileQueue#getLastMappedFile (4.9.7 to 5.5.1) creates a file when a unit is to be written into it
         """
+        if not self.queue.files:
+            return self.logs.hides_between(self.logs.witnesses.begin, self.logs.wrote)
+        last = self.queue.files[-1]
         end = self._readable_end * UNIT_SIZE - last.start
         return end <= 0 or bool(self.part.shifted) or (last.length < last.file_size and last.length - end < UNIT_SIZE)
 

@@ -372,3 +372,17 @@ def test_data_path_outside_of_the_store_is_used(tmp_path: Path) -> None:
     assert document["first_dledger_file"] == f"{outside}/{DIVIDED:020d}"
     assert (outside / f"{DIVIDED:020d}").read_bytes() == bytes(FILE_SIZE)
     assert not (store / "dledger-n0").exists()
+
+
+def test_without_log_files_the_plan_loses_what_the_queues_list(tmp_path: Path) -> None:
+    """A queue that begins at 100 lists no more messages than it has units."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "commitlog")
+    first = store / "consumequeue" / "Order_11" / "0" / f"{0:020d}"
+    first.rename(first.with_name(f"{2000:020d}"))
+    document = _plan(store, "--dledger-group", "broker-11")
+    loss, verified = document["loss"], run_json("verify", str(store), exit_code=1)
+    assert isinstance(loss, dict)
+    assert isinstance(verified["account"], dict)
+    assert loss["messages"] == verified["account"]["lost_already"] == 553
+    assert loss["queues"]["Order_11/0"] == 42
