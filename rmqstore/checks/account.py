@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
@@ -126,26 +126,46 @@ def _gaps(logs: Logs, part: QueuePart) -> Iterable[tuple[int, int]]:
         yield 0, part.first
 
 
+@dataclass(slots=True)
+class _Headers:
+    """What headers of damaged records list: places of queues.
+
+    `right`: the log offsets of the records. `wrong`: of those whose place their queue does not leave open, because of a
+    wrong bit.
+    """
+
+    places: dict[QueueName, Ranges] = field(default_factory=dict)
+    right: list[int] = field(default_factory=list)
+    wrong: list[int] = field(default_factory=list)
+
+
 def _without_units(
     store: Store, verified: Verified, found: Mapping[QueueName, Ranges], listed: Mapping[QueueName, Ranges]
-) -> tuple[dict[QueueName, Ranges], int]:
+) -> tuple[dict[QueueName, Ranges], int, _Headers]:
     """Return the places that only headers of damaged records, and the progress of consumers and services, list.
 
-    Return also how many of these messages were after the end of the log.
+    Return also how many of these messages were after the end of the log, and what the headers list.
 
     A consumer has read the last messages of its queue, which were in damage after the others, or after the end of the
     log. Garbage in its progress is more than there was room for. So has POP, a transaction, or the timer.
     """
     logs = verified.logs
     out: dict[QueueName, Ranges] = {}
+    headers = _Headers()
+    whole = {at for rows in logs.witnesses.whole.values() for _, at in rows}
     for name, number, at in _headers(logs):
         part, here = logs.queues.get(name), found.get(name, Ranges())
-        if part is not None and part.messages and number not in here and _leaves_open(part, number, at):
+        is_open = part is not None and bool(part.messages) and _leaves_open(part, number, at)
+        if number not in here and (is_open or number in listed.get(name, Ranges())):
             out[name] = out.get(name, Ranges()) | Ranges.span(number, number + 1)
+            headers.right.append(at)
+        elif at not in whole:
+            headers.wrong.append(at)
+    headers.places = dict(out)
     read, after_end = _read_further(store, verified, listed)
     for name, numbers in read.items():
         out[name] = out.get(name, Ranges()) | numbers
-    return out, after_end
+    return out, after_end, headers
 
 
 def _read_further(
@@ -248,9 +268,9 @@ def account(store: Store, verified: Verified) -> Account:
     listed = _listed(logs, records)
     for label, state in verified.alone.items():
         listed[split_queue_label(label)] = Ranges.span(state.min, state.max)
-    read = 0
+    read, headers = 0, _Headers()
     if units_gone(verified) or logs.witnesses.unnamed_from(logs.wrote):
-        without, read = _without_units(store, verified, found, listed)
+        without, read, headers = _without_units(store, verified, found, listed)
         for name, more in without.items():
             listed[name] = listed.get(name, Ranges()) | more
     moved = logs.pointing.queue_in
@@ -268,9 +288,12 @@ def account(store: Store, verified: Verified) -> Account:
         of_another = replaced.get(name, Ranges())
         queues[name] = QueueAccount(here, here, listed.get(name, here), here, begin, old, filled, of_another)
     placed = sum(len(one.lost_already) for name, one in queues.items() if not is_lmq(name[0]))
-    units = _of_units(logs)
-    no_units = {name: one.lost_already - one.replaced - units.get(name, Ranges()) for name, one in queues.items()}
+    known = _of_units(logs)
+    for name, numbers in headers.places.items():
+        known[name] = known.get(name, Ranges()) | numbers
+    no_units = {name: one.lost_already - one.replaced - known.get(name, Ranges()) for name, one in queues.items()}
     floating = {name: numbers for name, numbers in no_units.items() if numbers and not is_lmq(name[0])}
+    logs.witnesses.add_records(headers.right, headers.wrong)
     unnamed = logs.witnesses.unnamed
     if logs.witnesses.stale and not units_gone(verified):  # a broker removed them, and their units, before
         unnamed = unnamed[unnamed < logs.witnesses.tail]

@@ -14,6 +14,7 @@ from rmqstore.cli.printing.verify_text import verdict_sentence
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
 from rmqstore.formats.consumequeue import UNIT_SIZE
+from rmqstore.formats.message import HEAD
 from rmqstore.formats.properties import HALF_TOPIC, OP_HALF_TOPIC, ROCKSDB_HALF_TOPIC
 from tests.damage import cut, flip, overwrite, zero
 from tests.planning import counts_of
@@ -110,6 +111,17 @@ def test_a_last_queue_file_of_zeros_may_have_listed_more(tmp_path: Path) -> None
     zero(root / "consumequeue" / "TopicTest" / "0" / "00000000000000001000", 0, 1000)
     account = account_of(root)
     assert (account.lost_already, account.at_least) == (0, True)
+
+
+@pytest.mark.parametrize("which", [-1, 5])
+def test_a_damaged_record_with_a_wrong_header_is_one_message(which: int, tmp_path: Path) -> None:
+    """Its body and its queue offset are damaged: it is the last of its queue, or there is a gap, too."""
+    root = copy_store("5.4.0-clean", tmp_path)
+    row = of_queue(root, "Order_11", 0)[which]
+    leave_alone(root)
+    flip(row.path, row.at + HEAD.at("queue_offset"), 0)
+    flip(row.path, row.at + HEAD.size + 4, 0)
+    assert account_of(root).lost_already == 1
 
 
 def test_a_queue_without_files_may_have_listed_messages_in_damage(tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ class Witnesses:
     `replaced`: queue offsets whose unit points into a file of another log, by queue: its records have their places.
     `whole`: queue offsets and log offsets of whole messages in DLedger entries with a damaged header, by queue.
     `shared`: light queues, whose units point to messages of other queues. `offsets`: log offsets outside of good
-    records that the index, DLedger's index, the timer log and rows of rocksdbstore/ have, sorted; `named`: those that a
-    unit has, too.
+    records that the index, DLedger's index, the timer log and rows of rocksdbstore/ have, and of damaged records whose
+    headers are wrong, sorted; `named`: those that a unit has, too, or a damaged record with a right header.
     `begin`: where the log began. `tail`: the end of its last good record, in a file of `file_size`; `stale`: old
     records of a truncated log are after it, and the units there are as old. `filled`: those of `listed` that have no
     unit of their own, only later ones. `bytes_in`: the bytes of the messages of units, by the start of their part of
@@ -193,6 +193,11 @@ class Witnesses:
             named = np.concatenate([self.named, np.isin(new, np.concatenate([new[:0], *self._units]))])
             order = np.argsort(known, kind="stable")
             self.offsets, self.named = known[order], named[order]
+
+    def add_records(self, placed: list[int], unplaced: list[int]) -> None:
+        """Add the log offsets of damaged records: the headers of some name their places, as units do."""
+        self.add_offsets(np.array(unplaced, dtype=np.int64))
+        self.named |= np.isin(self.offsets, np.array(placed, dtype=np.int64))
 
     def _corrected(self, at: I64, size: I64) -> I64:
         """Return the offsets of units, those with one wrong bit as the index lists them.
