@@ -15,6 +15,7 @@ from rmqstore.checks.problems.report import Report
 from rmqstore.cli.printing.verify_text import verdict_sentence
 from rmqstore.files.store import open_store
 from rmqstore.formats import dledger
+from rmqstore.formats.consumequeue import UNIT_SIZE
 from rmqstore.formats.message import HEAD
 from tests.checks.looks import unit
 from tests.command import run_json
@@ -120,6 +121,27 @@ def test_swapped_log_files_hide_their_messages_until_they_are_renamed(
     assert isinstance(listed, list)
     assert len(listed) == len({(row["topic"], row["queue_id"], row["queue_offset"]) for row in listed})
     assert Counter(row["cause"] for row in listed) == +Counter({"cut": cut, "no-unit": hidden + left})
+
+
+@pytest.mark.parametrize(("size", "served"), [(-1, False), (1, True), (1 << 16, False)])
+def test_no_consumer_gets_a_message_whose_unit_is_too_short_or_reaches_over_its_file(
+    size: int, served: bool, tmp_path: Path
+) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    row = next(row for row in rows(root) if row.slot == ("Order_11", 0, 2))
+    overwrite(
+        root / "consumequeue" / "Order_11" / "0" / "00000000000000000000",
+        2 * UNIT_SIZE + 8,
+        (row.size + size).to_bytes(4, "big"),
+    )
+    report = look(root)
+    assert account_of(report) == NOTHING | {"undelivered": int(not served)}
+    assert ("never deliver 1 message of 1 queue" in report.headline) is not served
+    listed = run_json("lost", str(root), exit_code=int(not served))["messages"]
+    assert isinstance(listed, list)
+    assert [(row["topic"], row["queue_id"], row["queue_offset"], row["cause"]) for row in listed] == (
+        [] if served else [("Order_11", 0, 2, "no-unit")]
+    )
 
 
 def test_messages_that_a_start_puts_at_wrong_queue_offsets_are_delivered(tmp_path: Path) -> None:

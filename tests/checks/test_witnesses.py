@@ -170,7 +170,7 @@ def test_wrong_bits_in_a_time_and_a_queue_offset_make_no_old_records(tmp_path: P
     assert "CL-STALE-TAIL" not in counts
 
 
-@pytest.mark.parametrize(("byte", "bit"), [(8, 7), (8, 5), (10, 4)])
+@pytest.mark.parametrize(("byte", "bit"), [(8, 7), (8, 5), (9, 2), (10, 4)])
 @pytest.mark.parametrize("name", ["5.4.0-clean", "4.9.7-dledger"])
 def test_a_wrong_bit_in_the_size_of_a_unit_hides_no_message(name: str, byte: int, bit: int, tmp_path: Path) -> None:
     """After the end of the log, its message seems to reach over the next ones, or to be longer than any record."""

@@ -127,6 +127,15 @@ class Witness(NamedTuple):
         return at // self.file_size == other // self.file_size
 
 
+class WrongSize(NamedTuple):
+    """A unit that points to its message, at a queue offset and a log offset, with a wrong size (bytes)."""
+
+    queue_offset: int
+    offset: int
+    size: int
+    expected: int
+
+
 @dataclass(slots=True)
 class QueuePart:
     """One queue in a part of the log.
@@ -153,6 +162,7 @@ class QueuePart:
     repeat_count: int = 0
     missing: Sequence[Missing] = ()
     shifted: Sequence[Shifted] = ()
+    wrong_sizes: Sequence[WrongSize] = ()
     first_is_alone: bool = False
 
     @property
@@ -333,6 +343,7 @@ class QueuePart:
             self.add_missing(missing)
         for shifted in new.shifted:
             self.add_shifted(shifted)
+        self.wrong_sizes = _longer(self.wrong_sizes, new.wrong_sizes)
 
     def follow(self, new: QueuePart) -> None:
         """Append the queue's part in the next log; both have been judged."""
@@ -535,6 +546,9 @@ class _UnitComparison:
         )
         facts: dict[str, Fact] = {"queue_offset": index, "commitlog_offset": offset}
         facts |= {field: int(unit[field]), "expected": int(expected[field])}
+        if field == "size":
+            new = WrongSize(index, offset, int(unit["size"]), int(expected["size"]))
+            self.part.wrong_sizes = _longer(self.part.wrong_sizes, [new])
         (topic, queue_id), at = self.name, index * UNIT_SIZE
         file = self.stored.file_of(topic, queue_id, at)
         self.findings.append(Finding(code, f"{topic}/{queue_id}", file, at, UNIT_SIZE, facts))

@@ -121,9 +121,9 @@ class Witnesses:
 
         Those count that the good messages of the queue leave room for, and whose offsets rise: a broker wrote them.
         """
-        size = _without_high_bit(size)
-        real = is_message_unit(offset, size) & (size >= MIN_SIZE) & (size <= MAX_RECORD) & within(self.outside, offset)
         left = self.file_size - offset % self.file_size
+        size = _without_high_bit(size, np.minimum(left, MAX_RECORD))
+        real = is_message_unit(offset, size) & (size >= MIN_SIZE) & (size <= MAX_RECORD) & within(self.outside, offset)
         after = (offset - self.tail < (0 if self.stale else _FAR)) & (size + BLANK_SIZE <= left)
         real &= (offset < self.tail) | after
         rows = np.flatnonzero(real)
@@ -292,9 +292,9 @@ class Witnesses:
         return int((self.unnamed >= offset).sum())
 
 
-def _without_high_bit(size: I64) -> I64:
-    """Return the sizes of units, those that no record has without their highest bit: one wrong bit lists no less."""
-    right, wrong = size.copy(), np.flatnonzero((size < 0) | (size > MAX_RECORD))
+def _without_high_bit(size: I64, most: I64) -> I64:
+    """Return the sizes of units, those that no record there has without their highest bit: it lists a message, too."""
+    right, wrong = size.copy(), np.flatnonzero((size < 0) | (size > most))
     field = size[wrong] & 0xFFFFFFFF
     right[wrong] = field ^ (1 << np.log2(np.maximum(field, 1)).astype(np.int64))
     return right

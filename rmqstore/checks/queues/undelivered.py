@@ -220,12 +220,26 @@ def left_unreadable(
             missing = here.clip(end[1], END)
         else:
             missing = here & _without_unit(part, end, forecast, name, logs.misfiled)
+        if part is not None and part.wrong_sizes:
+            missing |= (_unreadable(part, logs) & here.clip(*end)) - Ranges.of(forecast.units_put.get(name, ()))
         gone.add(name, missing, forecast.units_cut.get(name, 0))
         if part is not None and (records := _without_place(part, elsewhere, missing, end, forecast.commitlog_stop)):
             gone.records[name] = records
         if shifted := forecast.shifted(name):
             moved.append(shifted)
     return Left(gone, Moved(sum(moved), len(moved)))
+
+
+def _unreadable(part: QueuePart, logs: Logs) -> Ranges:
+    """Return the queue offsets of units from whose size no broker gets the message.
+
+    A size that is too short ends within the message, and a long one can end after its file.
+    Source: MappedFileQueue#findMappedFileByOffset, MappedFile#selectMappedBuffer (4.9.7 to 5.5.1)
+    """
+    ends = ((one, logs.file_start(one.offset) + logs.result_at(one.offset).queue.file_size) for one in part.wrong_sizes)
+    return Ranges.points(
+        one.queue_offset for one, stop in ends if one.size < one.expected or one.offset + one.size > stop
+    )
 
 
 def _without_place(
