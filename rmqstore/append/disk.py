@@ -113,9 +113,12 @@ def create_file(path: Path, size: int, content: bytes = b"", unsynced: set[Path]
     return descriptor
 
 
-def open_or_create(path: Path, flags: int = 0) -> int:
-    """Open a file of a store for reading and writing; a new one takes the rights of its directory. Errors: OSError."""
-    flags |= os.O_RDWR | os.O_CLOEXEC
+def open_or_create(path: Path) -> int:
+    """Open a file of a store for reading and writing; a new one takes the rights of its directory.
+
+    Errors: OSError; ELOOP for a link.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     while True:
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, FILE_MODE)
@@ -123,8 +126,6 @@ def open_or_create(path: Path, flags: int = 0) -> int:
             try:
                 return os.open(path, flags)
             except FileNotFoundError:
-                if path.is_symlink():
-                    raise
                 continue  # removed in between
         take_rights(descriptor, path.parent.stat(), 0o666)
         return descriptor
@@ -228,9 +229,10 @@ def replace_file(path: Path, data: bytes, *, backup: bool = False) -> None:
     make_directories(path.parent)
     temporary = path.with_name(path.name + ".tmp")
     try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+        temporary.unlink(missing_ok=True)  # what an interrupted run left; or a link, or a second name of another file
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
         try:
-            if path.exists():
+            if path.is_file() and not path.is_symlink():
                 take_rights(descriptor, path.stat(), 0o777)
             else:
                 take_rights(descriptor, path.parent.stat(), 0o666)

@@ -21,7 +21,7 @@ import numpy as np
 
 from rmqstore.append.bulk import BulkDispatch, DispatchChunk, EncodedTable, discontinued, encode, queue_offsets
 from rmqstore.append.commitlog import CommitLog, RecordLog
-from rmqstore.append.disk import explain, explained, make_directories, open_or_create, sync_directory, write_all
+from rmqstore.append.disk import explained, make_directories, open_or_create, replace_file, sync_directory, write_all
 from rmqstore.append.dispatch import Dispatcher, OpenQueue, WrittenRecord, messages_in, property_value
 from rmqstore.append.dledger import DLedgerLog, DLedgerMmapFileStore, EntryFiles, MemberState
 from rmqstore.append.encoder import NewMessage, Prepared, RowRefused, messages_of, place_records, prepare
@@ -71,19 +71,13 @@ def mark_running(root: Path) -> None:
     Errors: NoSpace, NotReadable. A new `abort` is then removed, because nothing was written that needs a recovery.
     """
     path = root / "abort"
-    new = not path.exists()
+    new = not os.path.lexists(path)
     try:
-        descriptor = open_or_create(path, os.O_TRUNC)
-        try:
-            write_all(descriptor, str(os.getpid()).encode(), 0)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        sync_directory(root)
-    except OSError as error:
+        replace_file(path, str(os.getpid()).encode())
+    except RmqStoreError:
         if new:
             path.unlink(missing_ok=True)
-        raise explain(error, path) from error
+        raise
 
 
 def mark_clean(root: Path) -> None:

@@ -149,6 +149,23 @@ def check_key(key: str) -> str:
     return key
 
 
+def refuse_link(directory: Path, relative: Path) -> Path:
+    """Return a path in the directory of a repository. Errors: CouldNotCheck if it leads through a link."""
+    link = _link_before(directory, relative)
+    if link is not None:
+        raise CouldNotCheck(
+            Text("{link} is a link", link=link),
+            Text("a repository has none: nothing is read or written through it; remove it"),
+        )
+    return directory / relative
+
+
+def _link_before(directory: Path, relative: Path) -> Path | None:
+    """Return a link below a directory that a path leads through; None without one."""
+    path = directory / relative
+    return next((one for one in [path, *path.parents][: len(relative.parts)] if one.is_symlink()), None)
+
+
 def is_object(key: str) -> bool:
     """Return whether an object with this key can be one that a repository has, and not one of another program."""
     return all(map(is_name, key.split("/"))) and not key.endswith(PART)
@@ -197,18 +214,7 @@ class LocalStorage(Storage):
 
     def path_of(self, key: str) -> Path:
         """Return the file of an object. Errors: CouldNotCheck for a key that leads through a link."""
-        link = self._link_before(key)
-        if link is not None:
-            raise CouldNotCheck(
-                Text("{link} is a link", link=link),
-                Text("a repository has none: nothing is read or written through it; remove it"),
-            )
-        return self.directory / key
-
-    def _link_before(self, key: str) -> Path | None:
-        """Return a link that a key leads through; None without one."""
-        path = self.directory / check_key(key)
-        return next((one for one in [path, *path.parents][: 1 + key.count("/")] if one.is_symlink()), None)
+        return refuse_link(self.directory, Path(check_key(key)))
 
     def create(self, key: str, data: bytes) -> None:
         with self.writer(key) as writer:
@@ -233,7 +239,7 @@ class LocalStorage(Storage):
             return private_directory_beneath(self.directory, Path(key).parent)
 
     def size(self, key: str) -> int | None:
-        if self._link_before(key) is not None:
+        if _link_before(self.directory, Path(check_key(key))) is not None:
             return None  # it leads out of the repository, and is not an object
         path = self.path_of(key)
         try:
@@ -340,7 +346,9 @@ class LocalWriter(ObjectWriter):
         self._temporary = path.name + PART
         try:
             with explained(path):
-                self._descriptor = create_private(self._temporary, os.O_TRUNC, directory=folder)
+                with suppress(FileNotFoundError):  # what an interrupted run left; or a second name of another file
+                    os.unlink(self._temporary, dir_fd=folder)
+                self._descriptor = create_private(self._temporary, os.O_EXCL, directory=folder)
         except BaseException:
             os.close(folder)
             raise

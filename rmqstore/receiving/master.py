@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rmqstore.errors import CouldNotCheck, Refused
-from rmqstore.receiving.spool import Spool
+from rmqstore.receiving.spool import GREATEST_OFFSET, Spool
 from rmqstore.remoting.requests import RemoteBroker
 from rmqstore.texts import Text
 
@@ -63,6 +63,9 @@ def _bounds_in(broker: RemoteBroker, runtime: Mapping[str, str]) -> tuple[int, i
         raise CouldNotCheck(
             Text("{address} does not say where its log ends", address=str(broker.address)), _WHO
         ) from error
+    if max(begin, end) > GREATEST_OFFSET:
+        words = Text("{address} describes a log that no broker has", address=str(broker.address))
+        raise CouldNotCheck(words, _WHO)
     return (end, end) if begin < 0 else (begin, end)
 
 

@@ -95,6 +95,8 @@ class Prover:
     def _records(self, found: Proven) -> int:
         """Return the length of the whole records that follow, all in one file."""
         have = min(len(self._buffer), self._file_stop - self.at)
+        if int.from_bytes(self._buffer[:4], "big") > have:
+            return 0  # a long record may arrive in many pieces: none of them copies all those before it
         padded = self._buffer + bytes(SLACK)
         columns, _ = self._frames.read(padded, have, self.at, 0, have)
         if not len(columns):

@@ -219,7 +219,7 @@ class Follower:
             now = time.monotonic()
             if now < self._due:
                 time.sleep(min(_STEP, self._due - now))
-                stream.alive()
+                stream.not_read()
             else:
                 self._take(stream)
                 self._met = self._met or stream.answered
@@ -230,7 +230,7 @@ class Follower:
                 flushed = time.monotonic()
             stream.report(self.spool.flushed)
             if now - asked > _ASK:
-                self._look()
+                self._look(stream)
                 asked = time.monotonic()
             yield
 
@@ -260,12 +260,13 @@ class Follower:
             raise CouldNotCheck(words, Text("run `rmqstore verify` on the master's host"))
         self._note(Text("warning: the master's log is damaged at {first:,}; it is kept as it is", first=first))
 
-    def _look(self) -> None:
-        """Ask how far the master is. Errors: OtherHistory."""
+    def _look(self, stream: _Stream) -> None:
+        """Ask how far the master is. Errors: OtherHistory; ConnectionLost if it does not send what it says it has."""
         own = self.spool.end
         begin, end = bounds(self._remote)
         self.progress.master_end = end
         refuse_gap_or_end(own, begin, end)
+        stream.refuse_rest_before(end)
 
     def _ask_documents(self, mark: OffsetsAt, *, later: bool) -> None:
         for name, code in _CONFIG.items():
@@ -297,7 +298,7 @@ class _Stream:
         self._next = spool.end
         self.rest = -1
         """Where the master had nothing more to send."""
-        self._heard = self._reported = time.monotonic()
+        self._heard = self._moved = self._reported = time.monotonic()
         self.answered = False
         """Whether the master has sent a frame or a heartbeat."""
         self._said: int | None = None
@@ -318,6 +319,7 @@ class _Stream:
                     raise BadStream(words.format(offset=event.offset, expected=self._next))
                 if isinstance(event, FramePart):
                     self._next += len(event.data)
+                    self._moved = time.monotonic()
                     yield self.prover.feed(event.data)
                 else:
                     self.rest = self._next
@@ -332,6 +334,17 @@ class _Stream:
     def alive(self) -> None:
         """Note that the master is not to blame for the time until now."""
         self._heard = time.monotonic()
+
+    def not_read(self) -> None:
+        """Note that nothing was read until now."""
+        self.alive()
+        self._moved = self._heard
+
+    def refuse_rest_before(self, end: int) -> None:
+        """Refuse a master that has had nothing to send for long, before the end of its log."""
+        if self.rest == self._next < end and time.monotonic() - self._moved > _SILENCE:
+            words = Text("{address} says that its log ends at {end:,}, and sends nothing after {rest:,}")
+            raise ConnectionLost(words.format(address=str(self._link.address), end=end, rest=self.rest))
 
     def report(self, flushed: int) -> None:
         """Report, if it is time for it: what is on disk, or that this is no replica."""

@@ -6,24 +6,32 @@ receiving/.rmqstore/received.json  whose log it is, and what of it is not sound 
 receiving/lock               held while something writes: every other command takes it for a running broker's
 
 After a crash, the end is where the records of the last file stop being sound. Bytes after it are removed.
+
+The repository is not trusted: its directories are opened below the one that the user named, following no link, and
+everything is written in the open directories, so that whoever replaces one by a link meanwhile gains nothing.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from rmqstore.append.disk import create_file, explained, open_or_create, replace_file, sync_directory, write_all
+from rmqstore.append.disk import explained, write_all
+from rmqstore.backup.storage import refuse_link
 from rmqstore.errors import CouldNotCheck, Refused
+from rmqstore.files.beneath import refuse_special
 from rmqstore.files.broker_config import BrokerConfig
-from rmqstore.files.disk import RECEIVING
+from rmqstore.files.disk import RECEIVING, explain
 from rmqstore.files.lock import LOCK_NAME, HeldLock, take_lock
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.files.private import make_private_directories
+from rmqstore.files.private import create_private, private_directory_beneath
+from rmqstore.files.reading import open_beneath
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.users import JOURNAL_FOLDER
 from rmqstore.receiving.proof import Proven
@@ -31,14 +39,65 @@ from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from rmqstore.texts import Text
 
-_STATE = f"{JOURNAL_FOLDER}/received.json"
+_STATE_NAME = "received.json"
+_STATE = f"{JOURNAL_FOLDER}/{_STATE_NAME}"
 """In a directory that is in no snapshot."""
+_LOG, _CONFIG, _OWN = "commitlog", "config", JOURNAL_FOLDER
 SCHEMA = "rmqstore.receiving/1"
+GREATEST_OFFSET = 1 << 62
+"""No log is longer; so all offsets within a file of it, and of the next one, are a long."""
 _MOST_FAULTS = 10_000
 _LONGEST_STATE = 4 << 20
 _BROKEN = Text(
     "keep the directory, move it away, and run the command again: it then starts from the master's first file"
 )
+
+
+class _Folders:
+    """The open directories of a spool. Errors: OSError; CouldNotCheck for a link in the place of one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._place = folder.parent
+        self._open: dict[str, int] = {}
+        root = Path(folder.name, RECEIVING)
+        for name, relative in (("", root), *((name, root / name) for name in (_LOG, _CONFIG, _OWN))):
+            try:
+                refuse_link(self._place, relative)
+                with explained(self._place / relative):
+                    self._open[name] = private_directory_beneath(self._place, relative)
+            except BaseException:
+                self.close()
+                raise
+        self.state = root / _STATE
+        """The path of the state below the repository."""
+
+    def __getitem__(self, name: str) -> int:
+        """Return the descriptor of a directory; "" for that of the spool."""
+        return self._open[name]
+
+    def read_state(self) -> bytes:
+        descriptor = open_beneath(self._place, self.state)
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(_LONGEST_STATE)
+
+    def replace(self, folder: str, name: str, data: bytes) -> None:
+        """Replace a small file atomically."""
+        at, temporary = self[folder], name + ".tmp"
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=at)
+        descriptor = create_private(temporary, os.O_EXCL, directory=at)
+        try:
+            write_all(descriptor, data, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, name, src_dir_fd=at, dst_dir_fd=at)
+        os.fsync(at)
+
+    def close(self) -> None:
+        for descriptor in self._open.values():
+            os.close(descriptor)
+        self._open.clear()
 
 
 class Spool:
@@ -50,7 +109,9 @@ class Spool:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / RECEIVING
-        self._log = self.root / "commitlog"
+        self._log = self.root / _LOG
+        self._folder = folder
+        self._folders: _Folders | None = None
         self.begin = self.end = self.flushed = -1
         self.file_size = 0
         self.source: dict[str, str] = {}
@@ -66,12 +127,14 @@ class Spool:
         self._lock: HeldLock | None = None
 
     def __enter__(self) -> Spool:
-        for path in (self._log, (self.root / _STATE).parent):
-            make_private_directories(path)
-        with explained(self.root):
-            self._lock = take_lock(self.root / LOCK_NAME, open_or_create)
+        self._folders = folders = _Folders(self._folder)
         try:
-            self._load()
+            with explained(self.root / LOCK_NAME):
+                self._lock = take_lock(
+                    self.root / LOCK_NAME,
+                    lambda path: _only_name(create_private(path.name, directory=folders[""]), path),
+                )
+            self._load(folders)
         except BaseException:
             self.close()
             raise
@@ -93,6 +156,9 @@ class Spool:
             if self._lock is not None:
                 self._lock.release()
                 self._lock = None
+            if self._folders is not None:
+                self._folders.close()
+                self._folders = None
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
@@ -177,24 +243,29 @@ class Spool:
 
     def put_config(self, name: str, data: bytes) -> None:
         """Replace a configuration file."""
-        folder = self.root / "config"
-        make_private_directories(folder)
-        replace_file(folder / name, data)
+        with explained(self.root / _CONFIG / name):
+            self._opened.replace(_CONFIG, name, data)
 
     def drop_before(self, offset: int) -> None:
         """Remove the files that end before an offset."""
         for start in self._starts():
             if start + self.file_size <= min(offset, self.end // self.file_size * self.file_size):
                 with explained(self._log):
-                    (self._log / offset_to_file_name(start)).unlink()
+                    os.unlink(offset_to_file_name(start), dir_fd=self._opened[_LOG])
                 self.begin = start + self.file_size
 
     # --- the parts -------------------------------------------------------------------------------------------------
 
+    @property
+    def _opened(self) -> _Folders:
+        if self._folders is None:
+            raise RuntimeError
+        return self._folders
+
     def _starts(self) -> list[int]:
         """Return the starts of the files, sorted. Errors: CouldNotCheck for another entry."""
-        with explained(self._log):
-            names = sorted(entry.name for entry in os.scandir(self._log))
+        with explained(self._log), os.scandir(self._opened[_LOG]) as entries:
+            names = sorted(entry.name for entry in entries)
         if any(not name.isdigit() or len(name) != 20 for name in names):
             raise CouldNotCheck(Text("{log} has files that are not of a log", log=self._log), _BROKEN)
         return [int(name) for name in names]
@@ -204,11 +275,12 @@ class Spool:
         return MappedFile(path, start, self.file_size, self.file_size)
 
     def _open(self, start: int) -> None:
-        path = self._log / offset_to_file_name(start)
-        if self.end > start or path.exists():
-            self._file = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        else:
-            self._file = create_file(path, self.file_size)
+        """Open a file of the log for writing; a new one gets its full size. Errors: OSError."""
+        name, log = offset_to_file_name(start), self._opened[_LOG]
+        self._file = _only_name(create_private(name, os.O_NONBLOCK, directory=log), self._log / name)
+        if os.fstat(self._file).st_size < self.file_size:
+            os.ftruncate(self._file, self.file_size)
+            os.fsync(log)
 
     def _close_file(self) -> None:
         os.fdatasync(self._file)
@@ -225,16 +297,18 @@ class Spool:
             "damaged": self.faults,
             "unproven": self.unproven,
         }
-        replace_file(self.root / _STATE, json.dumps(document).encode() + b"\n")
+        with explained(self.root / _STATE):
+            self._opened.replace(_OWN, _STATE_NAME, json.dumps(document).encode() + b"\n")
 
-    def _load(self) -> None:
+    def _load(self, folders: _Folders) -> None:
         try:
-            with (self.root / _STATE).open("rb") as file:
-                found: Any = json.loads(file.read(_LONGEST_STATE))
+            found: Any = json.loads(folders.read_state())
         except FileNotFoundError:
             if self._starts():
                 raise CouldNotCheck(Text("{root} has no {state}", root=self.root, state=_STATE), _BROKEN) from None
             return
+        except OSError as error:
+            raise explain(error, self.root / _STATE) from error
         except (ValueError, RecursionError) as error:
             raise CouldNotCheck(Text("{root}/{state} is damaged", root=self.root, state=_STATE), _BROKEN) from error
         try:
@@ -244,7 +318,9 @@ class Spool:
             self.file_size, self.begin = int(found["file_size"]), int(found["begin"])
             self.faults = [(int(start), int(stop)) for start, stop in found["damaged"]]
             self.unproven = bool(found["unproven"])
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            if self.begin > GREATEST_OFFSET or any(not 0 <= start < stop for start, stop in self.faults):
+                raise ValueError
+        except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
             raise CouldNotCheck(Text("{root}/{state} is damaged", root=self.root, state=_STATE), _BROKEN) from error
         if self.begin >= 0:
             self._find_end()
@@ -260,8 +336,8 @@ class Spool:
             self.end = self._sound_end(last)
             if self.last_record < 0 and len(starts) > 1:
                 self._sound_end(self._mapped(starts[-2]))
-            self._open(last.start)
             with explained(last.path):
+                self._open(last.start)
                 if self.end < last.stop:
                     os.ftruncate(self._file, self.end - last.start)
                     os.ftruncate(self._file, self.file_size)
@@ -296,6 +372,24 @@ def set_aside(folder: Path, suffix: str) -> Path:
     with Spool(folder) as spool:
         aside = spool.root.with_name(f"{RECEIVING}-{suffix}")
         with explained(aside):
-            spool.root.rename(aside)
-            sync_directory(folder)
+            at = private_directory_beneath(folder.parent, Path(folder.name))
+            try:
+                os.rename(RECEIVING, aside.name, src_dir_fd=at, dst_dir_fd=at)
+                os.fsync(at)
+            finally:
+                os.close(at)
     return aside
+
+
+def _only_name(descriptor: int, path: Path) -> int:
+    """Return the descriptor of a regular file without another name, which would be changed, too. Errors: OSError."""
+    try:
+        refuse_special(descriptor, path)
+        if os.fstat(descriptor).st_nlink > 1:
+            raise OSError(
+                errno.EMLINK, Text("it has another name (a hard link), which would be changed, too"), str(path)
+            )
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -299,3 +299,16 @@ def test_a_pipe_blocks_no_reading_command(store: Path, tmp_path: Path, place: st
     run("backup", str(store), str(tmp_path / "repository"))
     run("bundle", str(store), "-o", str(tmp_path / "b.tar.gz"))
     assert not any(path.is_fifo() for path in (tmp_path / "repository").rglob("*"))
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_an_import_does_not_write_through_the_mark_of_a_running_broker(
+    link: Callable[[Path, Path], None], store: Path, tmp_path: Path
+) -> None:
+    precious, export = tmp_path / "precious", tmp_path / "export.ndjson"
+    assert run("export", str(store), "-o", str(export)).exit_code == 0
+    precious.write_bytes(b"precious")
+    link(precious, store / "abort")
+    result = run("import", str(export), "--into", str(store), "--renumber")
+    assert "Traceback" not in result.stderr
+    assert precious.read_bytes() == b"precious", result.stderr

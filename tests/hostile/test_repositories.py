@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqstore.append.disk import replace_file
 from rmqstore.backup.repository import Repository
 from rmqstore.backup.storage import LocalStorage
 from rmqstore.errors import CouldNotCheck, NotReadable
@@ -218,6 +219,30 @@ def test_a_forged_lock_ends_a_backup_with_one_line(repository: Path, tmp_path: P
     result = run("backup", str(unpack("5.4.0-clean")), str(repository), "--name", "a")
     assert (result.exit_code, len(result.stderr.splitlines())) == (4, 1), result.output
     assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("replaces", [False, True])
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_in_the_place_of_an_unfinished_object_is_not_written_through(
+    repository: Path, tmp_path: Path, link: Callable[[Path, Path], None], replaces: bool
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    link(victim, repository / "a" / "object.part")
+    storage = LocalStorage(repository)
+    (storage.replace if replaces else storage.create)("a/object", b"x")
+    assert (victim.read_bytes(), storage.read("a/object")) == (b"precious", b"x")
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link])
+def test_a_link_in_the_place_of_an_unfinished_file_of_a_store_is_not_written_through(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    link(victim, tmp_path / "topics.json.tmp")
+    replace_file(tmp_path / "topics.json", b"x")
+    assert (victim.read_bytes(), (tmp_path / "topics.json").read_bytes()) == (b"precious", b"x")
 
 
 @pytest.mark.parametrize("act", ["write", "replace", "lock", "delete"])
