@@ -20,10 +20,13 @@ import orjson
 
 from rmqstore.checks.problems.table import PROBLEMS, Severity
 from rmqstore.errors import WORST_LAST, CouldNotCheck, about
+from rmqstore.files.files import LOCAL
 from rmqstore.formats.times import parse_snapshot_name
 from rmqstore.texts import Placed, Text, joined, many
 
-_LARGEST = 64 << 20  # bytes
+_LARGEST, _LARGEST_OBJECT = 64 << 20, 16 << 20
+"""Bytes of a file, and of one result, of which JSON makes up to thirty times as much in memory."""
+_MOST = (1 << 63) - 1
 _OBJECTS, _METRICS = (".json", ".ndjson", ".jsonl"), (".prom",)
 _KINDS = re.compile(r"[._-](verify|doctor|backup)$")
 _SAMPLE = re.compile(r'(\w+)\{((?:\w+="(?:[^"\\]|\\.)*",?)*)\} (\S+)')
@@ -178,7 +181,7 @@ def gather(places: Iterable[Path], now: int, max_age: int | None, stdin: Callabl
     for place in places:
         for path, host in _files(place):
             try:
-                data, time = _read(path, now, stdin)
+                data, time = _read(path, now, stdin, listed=path != place)
                 found = list(_results(data, host, time))
             except (OSError, ValueError) as error:
                 unreadable.append((str(path), str(getattr(error, "strerror", None) or error)))
@@ -217,10 +220,15 @@ def _files(place: Path) -> Iterator[tuple[Path, str]]:
                 yield path, parts[0] if len(parts) > 1 else _KINDS.sub("", path.stem)
 
 
-def _read(path: Path, now: int, stdin: Callable[[], BinaryIO]) -> tuple[bytes, int]:
-    """Return the content of a file and when it was written. Errors: OSError, ValueError for what is too large."""
+def _read(path: Path, now: int, stdin: Callable[[], BinaryIO], *, listed: bool) -> tuple[bytes, int]:
+    """Return the content of a file and when it was written; only a file that the user named may be a pipe.
+
+    Errors: OSError, ValueError for what is too large.
+    """
     if str(path) == "-":
         data, time = stdin().read(_LARGEST + 1), now
+    elif listed:
+        data, time = LOCAL.read_small(path, _LARGEST), path.stat().st_mtime_ns // 1_000_000
     else:
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
@@ -246,16 +254,14 @@ def _results(data: bytes, host: str, time: int) -> Iterator[Row]:
 
 
 def _objects(data: bytes) -> Iterator[Any]:
-    try:
-        yield orjson.loads(data)
-        return
-    except orjson.JSONDecodeError as error:
-        lines = data.splitlines()
-        if len(lines) == 1:
-            raise ValueError(Text("its JSON is cut or damaged")) from error
-    for line in filter(None, map(bytes.strip, lines)):
+    """Yield the object of a file, or those of its lines. Errors: ValueError."""
+    for part in data.splitlines() if b"\n{" in data.strip() else [data]:
+        if not part.strip():
+            continue
+        if len(part) > _LARGEST_OBJECT:
+            raise ValueError(Text("a result in it is larger than {size} MiB", size=_LARGEST_OBJECT >> 20))
         try:
-            yield orjson.loads(line)
+            yield orjson.loads(part)
         except orjson.JSONDecodeError as error:
             raise ValueError(Text("its JSON is cut or damaged")) from error
 
@@ -319,7 +325,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 def _count(value: object) -> int:
     """Return a number of messages or ms; also one that `--string-ints` wrote. 0 for anything else."""
     try:
-        return max(int(value), 0) if isinstance(value, (int, float, str)) else 0
+        return min(max(int(value), 0), _MOST) if isinstance(value, (int, float, str)) else 0
     except (ValueError, OverflowError):
         return 0
 

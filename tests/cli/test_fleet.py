@@ -179,6 +179,31 @@ def test_only_files_of_a_directory_are_read(results: Path, tmp_path: Path) -> No
     assert [row["host"] for row in rows(str(tmp_path))] == ["b"]
 
 
+def test_a_file_that_becomes_a_pipe_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "b.json"
+    os.mkfifo(path)
+    monkeypatch.setattr(Path, "is_file", lambda self: True)
+    found = run_json("fleet", str(tmp_path), exit_code=3)
+    assert found["unreadable"] == [{"path": str(path), "reason": "not a regular file"}]
+
+
+@pytest.mark.parametrize("number", ["9" * 4200, 10**30], ids=["text", "number"])
+def test_numbers_that_no_store_has(number: object, tmp_path: Path) -> None:
+    names = ("lost_already", "lost_at_next_start", "undelivered")
+    document = {"schema": "rmqstore.verify/1", "store": "/s", "account": dict.fromkeys(names, number)}
+    (tmp_path / "a.json").write_text(json.dumps(document | {"backup": {"time": number}, "counts": {"CL-CRC": number}}))
+    for words in (["--json"], ["--metrics", str(tmp_path / "m.prom")], ["--html", str(tmp_path / "page.html")], []):
+        result = run("fleet", str(tmp_path), *words)
+        assert result.exit_code in (1, 3, 4), f"{result.output} {result.exception!r}"
+
+
+def test_a_result_that_would_fill_the_memory_is_not_parsed(tmp_path: Path) -> None:
+    path = tmp_path / "x.ndjson"
+    path.write_bytes(b'{"schema":"rmqstore.verify/1","store":"/s"}\n{"x":[' + b"[]," * (6 << 20) + b"[]]}")
+    found = run_json("fleet", str(path), exit_code=3)
+    assert found["unreadable"] == [{"path": str(path), "reason": "a result in it is larger than 16 MiB"}]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     found = run_json("fleet", str(tmp_path / "none"), exit_code=3)
     assert found["unreadable"] == [{"path": str(tmp_path / "none"), "reason": "No such file or directory"}]
