@@ -30,7 +30,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk import RECEIVING, explain
 from rmqstore.files.lock import LOCK_NAME, HeldLock, take_lock
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.files.private import create_private, private_directory_beneath
+from rmqstore.files.private import FILE_MODE, create_private, private_directory_beneath
 from rmqstore.files.reading import open_beneath
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.users import JOURNAL_FOLDER
@@ -130,10 +130,7 @@ class Spool:
         self._folders = folders = _Folders(self._folder)
         try:
             with explained(self.root / LOCK_NAME):
-                self._lock = take_lock(
-                    self.root / LOCK_NAME,
-                    lambda path: _only_name(create_private(path.name, directory=folders[""]), path),
-                )
+                self._lock = take_lock(self.root / LOCK_NAME, lambda path: _open_own(path, folders[""]))
             self._load(folders)
         except BaseException:
             self.close()
@@ -277,7 +274,7 @@ class Spool:
     def _open(self, start: int) -> None:
         """Open a file of the log for writing; a new one gets its full size. Errors: OSError."""
         name, log = offset_to_file_name(start), self._opened[_LOG]
-        self._file = _only_name(create_private(name, os.O_NONBLOCK, directory=log), self._log / name)
+        self._file = _open_own(self._log / name, log)
         if os.fstat(self._file).st_size < self.file_size:
             os.ftruncate(self._file, self.file_size)
             os.fsync(log)
@@ -381,14 +378,18 @@ def set_aside(folder: Path, suffix: str) -> Path:
     return aside
 
 
-def _only_name(descriptor: int, path: Path) -> int:
-    """Return the descriptor of a regular file without another name, which would be changed, too. Errors: OSError."""
+def _open_own(path: Path, folder: int) -> int:
+    """Open or create a file in an open directory for writing; it has no other name, which would be changed, too.
+
+    Errors: OSError, also for a link and for anything but a regular file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    descriptor = os.open(path.name, flags, FILE_MODE, dir_fd=folder)
     try:
         refuse_special(descriptor, path)
         if os.fstat(descriptor).st_nlink > 1:
-            raise OSError(
-                errno.EMLINK, Text("it has another name (a hard link), which would be changed, too"), str(path)
-            )
+            words = Text("it has another name (a hard link), which would be changed, too")
+            raise OSError(errno.EMLINK, words, str(path))
     except OSError:
         os.close(descriptor)
         raise

@@ -20,6 +20,7 @@ from rmqstore.texts import Text
 
 LONGEST = 64 << 20
 """Bytes of the longest frame that is accepted; a broker's own limit is 16 MiB (FileRegionEncoder, NettyDecoder)."""
+_LONGEST_HEADER = 1 << 20  # bytes
 _VERSION = 401  # V4_9_0: what a broker of any version answers
 _HEAD = struct.Struct(">i")
 _IS_RESPONSE = 1
@@ -100,7 +101,7 @@ def _parse(frame: bytes) -> Response:
     size = _HEAD.unpack_from(frame)[0]
     if size >> 24:
         raise BadFrame(Text("a header that is not JSON"))
-    if size > len(frame) - 4:
+    if size > min(len(frame) - 4, _LONGEST_HEADER):
         raise BadFrame(Text("a header of {size:,} bytes in a frame of {length:,}", size=size, length=len(frame)))
     try:
         header: Any = json.loads(frame[4 : 4 + size])
@@ -112,7 +113,7 @@ def _parse(frame: bytes) -> Response:
             {str(name): str(value) for name, value in fields.items()},
             frame[4 + size :],
         )
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
         raise BadFrame(Text("a header that is not one of RocketMQ")) from error
     if not flag & _IS_RESPONSE:
         raise BadFrame(Text("a request instead of an answer"))

@@ -20,6 +20,8 @@ GROUPS, CLUSTER_INFO = 201, 106
 _SECONDS = 15.0
 _TRIES = 20
 """How often a broker that starts is asked again, once in half a second: its answers have no body then."""
+_LONGEST_PARSED = 4 << 20
+"""Bytes of the longest answer that is parsed here: a broker's settings are about 30 KiB."""
 _NO_PERMISSION = 16
 
 
@@ -80,9 +82,17 @@ class RemoteBroker:
             raise CouldNotCheck(words.format(address=str(self.address), code=code, why=why), ConnectionLost.advice)
         return answer.body
 
+    def _parsed(self, code: int) -> bytes:
+        """Return the body of an answer that is to be parsed, and so takes many times its size of memory."""
+        body = self.document(code)
+        if len(body) > _LONGEST_PARSED:
+            words = Text("{address}: its answer to request {code} has {size:,} bytes")
+            raise ConnectionLost(words.format(address=str(self.address), code=code, size=len(body)))
+        return body
+
     def configuration(self) -> dict[str, str]:
         """Return the settings of the broker, as GET_BROKER_CONFIG has them."""
-        lines = (line.partition("=") for line in self.document(CONFIGURATION).decode("utf-8", "replace").splitlines())
+        lines = (line.partition("=") for line in self._parsed(CONFIGURATION).decode("utf-8", "replace").splitlines())
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
 
     def runtime(self) -> dict[str, str]:
@@ -101,7 +111,7 @@ class RemoteBroker:
 
     def _object(self, code: int) -> dict[str, Any]:
         try:
-            return parse_config_object(self.document(code))
+            return parse_config_object(self._parsed(code))
         except ConfigJsonError as error:
             words = Text("{address}: its answer to request {code} is not JSON", address=str(self.address), code=code)
             raise ConnectionLost(words) from error

@@ -41,8 +41,9 @@ def repo(tmp_path: Path) -> Path:
     return tmp_path / "repo"
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def tree(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): (path.stat().st_mode, path.read_bytes()) for path in files}
 
 
 def receive(repo: Path, log: bytearray) -> tuple[int, str]:
@@ -172,3 +173,15 @@ def test_a_long_record_in_many_pieces_is_not_copied_with_each_of_them(monkeypatc
         found = prover.feed(bytes(long[at : at + 100]))
     assert found.messages == 1
     assert sum(copied) < 2 * len(long)
+
+
+@pytest.mark.parametrize("code", [26, 28])
+def test_an_answer_that_would_fill_the_memory_is_not_parsed(code: int, tmp_path: Path) -> None:
+    class Long(FakeMaster):
+        def _respond(self, asked: int, fields: dict[str, str]) -> tuple[int, bytes, str]:
+            found = super()._respond(asked, fields)
+            return (0, found[1] + b" " * (5 << 20), "") if asked == code else found
+
+    with Long(log_of(20)) as master:
+        result = run("receive", master.address, str(tmp_path / "repo"), "--name", NAME, "--until-caught-up")
+    assert (result.exit_code, f"its answer to request {code} has 5," in result.stderr) == (4, True), result.stderr

@@ -66,6 +66,8 @@ def frame(header: bytes, body: bytes = b"", *, length: int | None = None, head: 
         frame(b'{"code":0,"opaque":1,"flag":0}'),
         frame(b'{"code":0,"opaque":1,"flag":1,"extFields":[1]}'),
         frame(b'{"code":"x","opaque":1,"flag":1}'),
+        frame(b'{"code":0,"opaque":1,"flag":1e999}'),
+        pytest.param(frame(b'{"code":0,"opaque":1,"flag":1}' + b" " * (2 << 20)), id="long"),
     ],
 )
 def test_bytes_of_another_program(data: bytes) -> None:
