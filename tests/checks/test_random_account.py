@@ -50,15 +50,16 @@ DISAGREED = (
     ("4.9.7-dledger", 200),
     ("498_killed_restarted", 201),
     ("5.1.4-dledger-mixed", 1),
+    ("498_killed_restarted", 51005),
     ("5.4.0-master", 51001),
     ("head_formats_propcrc", 51002),
-    ("498_killed_restarted", 51005),
+    ("head_many", 52000),
 )
 """Many faults that were once counted wrongly: room in two files that follow each other; a wrong bit in a unit whose
 message the index shows, too; wrong bits in a time and a queue offset, which made old records of those after them; a
-last queue file of zeros; an index that is damaged, too; a wrong bit in the size of a unit; a queue
-file in place of the next one; a wrong high bit in the size of a unit (twice); a
-queue of which only the directory is left; and damaged records with wrong headers."""
+last queue file of zeros; an index that is damaged, too; a wrong bit in the size of a unit; a queue file in place of the
+next one; a wrong high bit in the size of a unit (twice); a queue of which only the directory is left; damaged records
+with wrong headers; and units that were lost in two gaps and between them."""
 Place = tuple[str, int, int]
 
 

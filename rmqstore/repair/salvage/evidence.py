@@ -738,7 +738,21 @@ def _between_units(
             if after - before == 1 or start >= stop:
                 continue
             for low, high in part.without_message(before + 1, after) if part is not None else [(before + 1, after)]:
-                yield MissedOffsets(files.topic, files.queue_id, range(low, high), start, stop)
+                least, most = (start, stop) if part is None else _narrowed(part, low, start, stop)
+                if least < most:
+                    yield MissedOffsets(files.topic, files.queue_id, range(low, high), least, most)
+
+
+def _narrowed(part: QueuePart, number: int, start: int, stop: int) -> tuple[int, int]:
+    """Return the part of [start, stop) of the log in which the good messages of a queue leave a queue offset open."""
+    if part.outliers or part.repeats or part.restarts:
+        return start, stop
+    if number >= part.next:
+        return max(start, part.last_at), stop
+    gap = next((g for g in part.gaps if g.expected <= number < g.got), None)
+    if gap is not None:
+        return max(start, gap.before), min(stop, gap.at)
+    return start, min(stop, part.first_at)
 
 
 def _before_units(

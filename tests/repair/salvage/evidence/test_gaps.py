@@ -11,10 +11,11 @@ from rmqstore.files.rocksdb.queues import RocksDBQueues
 from rmqstore.files.store import open_store
 from rmqstore.formats.consumequeue import UNIT
 from rmqstore.formats.properties import INNER_MULTI_DISPATCH, lmq_queues, parse_properties
+from rmqstore.repair.planned import after
 from rmqstore.repair.salvage.evidence import Evidence, MissedOffsets
 from tests import damage
 from tests.command import run_json
-from tests.planning import look
+from tests.planning import look, plan_of
 from tests.repair.salvaging import Row, apply, log_faults, pick, roll_back, rows, salvage
 from tests.stores import VERSIONS, copy_store, write_broker_conf
 
@@ -196,3 +197,20 @@ def test_good_message_with_a_damaged_unit_before_a_lost_message_is_not_lost(name
     result = salvage(store)
     assert (result.decisions, result.refusals, result.loss.messages) == ((), (), 1)
     assert [(f.offset, f.queue_offset) for f in result.fillers] == [(lost.offset, lost.slot[2])]
+
+
+def test_missed_queue_offsets_are_looked_for_only_in_their_own_gap(tmp_path: Path) -> None:
+    """The units of two gaps are lost, and those of the good messages between them."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    own = [row for row in rows(store) if row.slot[:2] == ("Order_11", 0)]
+    lost = (*own[8:10], *own[14:16])
+    for row in lost:
+        damage.zero(row.path, row.at, row.size)
+    queue = store / "consumequeue" / "Order_11" / "0" / "00000000000000000000"
+    damage.zero(queue, 9 * UNIT.size, 6 * UNIT.size)
+    shutil.rmtree(store / "index")
+    planned = after(open_store(store), plan_of(store))
+    found = [row for row in rows(planned) if row.slot[:2] == ("Order_11", 0)]
+    assert [row.slot[2] for row in found] == list(range(len(own)))
+    at = {row.slot[2]: row.offset for row in found}
+    assert all(own[number - 1].offset < at[number] < own[number + 1].offset for number in (8, 9, 14, 15))
