@@ -121,11 +121,11 @@ class Misplaced:
         """Return where a file of the renamed log starts by its present name; None if it is no file of the log yet."""
         return self.starts.get(file.path)
 
-    def is_from(self, offset: int, stop: int) -> bool:
-        """Return whether an offset of the renamed log is at or after another one by the present names of the files."""
+    def position(self, offset: int) -> int | None:
+        """Return an offset of the renamed log by the present names of the files; None if it is in no log file yet."""
         found = (file for log, _ in self.store.logs if (file := log.find(offset)) is not None)
         starts = ((file, self.present(file)) for file in found)
-        return any(now is not None and offset - file.start + now >= stop for file, now in starts)
+        return next((offset - file.start + now for file, now in starts if now is not None), None)
 
     def verdict(self, hidden: int) -> str:
         """Return the end of the verdict, because the forecast does not mention wrong names: no broker notices them.

@@ -329,7 +329,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     units, names = _known_units(store, verified), None
     if misplaced is not None and misplaced.store.is_rearranged:
         tiling = units = None  # they belong to the renamed files, but a broker that starts now reads the present ones
-        verified.wrong_names = names = WrongNames(misplaced)
+        verified.wrong_names = names = WrongNames(misplaced, verified.logs.witnesses)
     config = store.config.changed(dict(options.settings))
     starts = partial(
         Starts,

@@ -351,7 +351,8 @@ class LostMessages:
         start = losses.cut_from if misplaced is None else None
         records = read_records(self.store, "messages", Job(Selection(start=start)))
         for one in chain.from_iterable(records):
-            if misplaced is not None and not misplaced.is_from(one.offset, losses.cut_from):
+            at = one.offset if misplaced is None else misplaced.position(one.offset)
+            if at is None or at < losses.cut_from:
                 continue
             found = lookup.by_offset(self.store, one.offset)
             if found is None or not (found.sound and found.message.is_dispatched) or found.offset in damaged:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from rmqstore.checks.log.witnesses import Witnesses
 from rmqstore.checks.misplaced_files import Misplaced
 from rmqstore.checks.queues.undelivered import queue_offsets
 from rmqstore.formats.consumequeue import QueueName
@@ -30,16 +31,22 @@ class AtWrongNames(NamedTuple):
 class WrongNames:
     """The messages of a log with misplaced files after starts. The log is read once for each offset where they end."""
 
-    def __init__(self, misplaced: Misplaced) -> None:
+    def __init__(self, misplaced: Misplaced, witnesses: Witnesses) -> None:
         self.misplaced = misplaced
+        self._whole = witnesses.whole
         self._known: dict[int, AtWrongNames] = {}
 
     def after(self, stop: int) -> AtWrongNames:
         """Return the messages after a start that ends the log at an offset, by the present names of the files."""
         if stop not in self._known:
-            self._known[stop] = AtWrongNames(
-                queue_offsets(self._records(stop, cut=True)), queue_offsets(self._records(stop, cut=False))
-            )
+            cut, hidden = (queue_offsets(self._records(stop, cut=cut)) for cut in (True, False))
+            for name, rows in self._whole.items():
+                for number, offset in rows:
+                    at = self.misplaced.position(offset)
+                    out = hidden if at is None or at < stop else cut
+                    if at != offset or out is cut:
+                        out[name] = out.get(name, Ranges()) | Ranges.span(number, number + 1)
+            self._known[stop] = AtWrongNames(cut, hidden)
         return self._known[stop]
 
     def of(self, forecast: StartForecast) -> AtWrongNames:
