@@ -6,6 +6,7 @@ There is one row for each range of versions that behave alike. It also says what
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -56,7 +57,7 @@ from rmqstore.files.versions import RUN_VERSIONS, VERSIONS, version_number
 from rmqstore.formats.checkpoint import parse_checkpoint
 from rmqstore.formats.consumequeue import QueueName, split_queue_label, topic_of
 from rmqstore.formats.message import BORN_HOST_V6, HEAD, MAGIC_V2, STORE_HOST_V6
-from rmqstore.formats.properties import is_lmq
+from rmqstore.formats.properties import is_lmq, is_system_topic
 from rmqstore.formats.ranges import Ranges
 from rmqstore.formats.rocksdbstore import SCAN_OFFSET, TIMER_FAMILY, TRANS_FAMILY
 from rmqstore.formats.text import many
@@ -386,7 +387,7 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
     if not forecast.starts and report.clean and not report.live:
         facts = {"reason": forecast.reason or "", "broker": forecast.version}
         found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
-    report.notes += _gone_note(base)
+    report.notes += _system_note(report.account) + _gone_note(base)
     if note:
         report.notes.append(note)
     report.notes.extend(host_notes(store, max((result.max_time for result in verified.logs.results), default=0)))
@@ -520,6 +521,26 @@ def _tell_lines(report: Report, config: BrokerConfig) -> None:
             facts["set"] = line.write
         code = codes.CFG_LINE if line.misleads else codes.CFG_KEY
         report.findings.add(Finding(code, "config", "broker.conf", facts=facts))
+
+
+def _system_note(account: Account) -> list[str]:
+    """Return a note with the number of messages of system topics that are lost or not delivered."""
+    counts: Counter[str] = Counter()
+    for (topic, _), one in account.queues.items():
+        if is_system_topic(topic):
+            cut = len(one.in_log) - len(one.kept)
+            counts[topic] += len(one.lost_already - one.fillers) + cut + len(one.undelivered) + len(one.more)
+    counts = +counts
+    if not counts:
+        return []
+    topics = sorted(counts.items(), key=lambda one: (-one[1], one[0]))
+    return [
+        Text(
+            "what is lost or not delivered includes {messages} of system topics: {topics}",
+            messages=many(counts.total(), "message"),
+            topics=first_few([Placed("{topic} ({count:,})", topic=topic, count=count) for topic, count in topics], 4),
+        )
+    ]
 
 
 def _gone_note(base: Account) -> list[str]:

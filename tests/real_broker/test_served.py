@@ -37,8 +37,8 @@ DISAGREED = (
     ("4.9.7-clean", 51001),
     ("5.4.0-dledger-killed", 52004),
 )
-"""Units that a start puts at wrong queue offsets; a wrong topic in a record; log files with wrong names; a unit whose size
-reaches over the end of its file; and a whole message in a damaged entry of a file with a wrong name."""
+"""Units that a start puts at wrong queue offsets; a wrong topic in a record; log files with wrong names; a unit whose
+size reaches over the end of its file; and a whole message in a damaged entry of a file with a wrong name."""
 MANY = 1 << 20
 _HEADER = re.compile(r"(\d+):(?:topic .*|queueId .*|queueOffset (\d+))", re.DOTALL)
 
