@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from rmqstore.errors import NotReadable, about
+from rmqstore.errors import CouldNotCheck, NotReadable, about
 from rmqstore.files.files import LocalFile, LocalFiles, OpenFile
 from rmqstore.files.mapped_file_queue import MappedFile
 from rmqstore.files.walk import entries_on_disk
@@ -110,9 +110,19 @@ class RawSource:
 
 
 def _fragments(directory: Path) -> Iterator[SourceSegment]:
-    """Yield the regular files below a directory, in the order of their numbers."""
+    """Yield the regular files below a directory, in the order of their numbers.
+
+    Errors: CouldNotCheck for a directory that cannot be listed: nothing is left out unnoticed.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise CouldNotCheck(
+            about(error.filename or directory, error),
+            Text("read it as root; move what has too long a path up, or away"),
+        ) from error
+
     found = []
-    for entry, status in entries_on_disk(directory):
+    for entry, status in entries_on_disk(directory, unlisted=refuse):
         if stat.S_ISREG(status.st_mode) and status.st_size:
             path = Path(entry.path)
             found.append((_numbers_in(path), path, status.st_size))

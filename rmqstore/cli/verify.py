@@ -152,6 +152,8 @@ def verify(
         if files.html is not None:
             page = Output(path=files.html, quiet=out.quiet, mode=files.mode)
             importlib.import_module(SHOWN_BY["html"]).write_verified(page, look, verified, options)
+    if report.newer_dledger and files.findings_out is not None:
+        _take_back_repairs(files.findings_out)
     _remember(opened, report)
     measured.write(of_report(report), report.exit_code)
     if out.as_json:
@@ -328,6 +330,18 @@ def _sink(out: Output, store: Store, path: Path | None) -> Iterator[Callable[[Fi
             file.write(json_bytes(quote_wide(line) if out.string_ints else line) + b"\n")
 
         yield write
+
+
+def _take_back_repairs(path: Path) -> None:
+    """Name no repair in a list of findings: that the store is not repaired was known when all of them were written."""
+    import orjson
+
+    if not path.is_file():
+        return
+    with path.open("rb") as listed, Output(path=path).stream() as file:
+        for line in listed:
+            row = orjson.loads(line)
+            file.write(json_bytes(row | {"next": None} if row["remedy"] == "recover" else row) + b"\n")
 
 
 @dataclass(frozen=True, slots=True)

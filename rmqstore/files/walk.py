@@ -81,25 +81,34 @@ def _listed(files: Files, directory: Path, unlisted: Callable[[OSError], None]) 
 
 
 def entries_on_disk(
-    top: str | os.PathLike[str], skip: Callable[[os.DirEntry[str]], bool] | None = None
+    top: str | os.PathLike[str],
+    skip: Callable[[os.DirEntry[str]], bool] | None = None,
+    unlisted: Callable[[OSError], None] = _ignored,
 ) -> Iterator[tuple[os.DirEntry[str], os.stat_result]]:
     """Yield every entry below a directory of this machine with its own status, also that of a link, in no order.
 
-    As `walk`, for what needs owners and inodes. What disappears or cannot be examined is left out.
+    As `walk`, for what needs owners and inodes. What disappears is left out. `unlisted` is called for a directory that
+    cannot be listed: of another user, or with a path of more than 4,096 bytes.
     """
     todo = [os.fspath(top)]
     while todo:
         try:
             with os.scandir(todo.pop()) as listed:
                 entries = list(listed)
-        except OSError:
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            unlisted(error)
             continue
         for entry in entries:
             if skip is not None and skip(entry):
                 continue
             try:
                 status = entry.stat(follow_symlinks=False)
-            except OSError:
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                unlisted(error)
                 continue
             if stat.S_ISDIR(status.st_mode):
                 todo.append(entry.path)

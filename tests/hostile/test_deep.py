@@ -157,6 +157,15 @@ def test_fragments_are_found_below_many_directories(place: Path) -> None:
     assert "from 0 to " in done.output
 
 
+def test_fragments_that_cannot_be_listed_are_named(place: Path) -> None:
+    fragments = place / "fragments"
+    fragments.mkdir()
+    shutil.copy(min((copy_store("4.9.7-ipv6", place) / "commitlog").iterdir()), fragments / "f1")
+    dig(fragments, 3 * LEVELS)
+    done = run("carve", str(fragments), str(place / "new"), "--dry-run")
+    assert (done.exit_code, "File name too long" in done.stderr) == (4, True), done.output
+
+
 def test_a_deep_store_is_converted(place: Path) -> None:
     store, plain = copy_store("5.1.4-dledger-mixed", place), place / "plain"
     dig(store / "config", 1200)

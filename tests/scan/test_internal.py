@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shlex
 import struct
 from pathlib import Path
@@ -213,8 +214,10 @@ def test_verify_does_not_advise_the_repair_that_is_refused(tmp_path: Path) -> No
     assert text.exit_code == 1 and "rmqstore recover" not in text.output
     advised = f"rmqstore export {store} -o messages.ndjson"
     assert f"Next: {advised}" in text.output and "it is not repaired" in " ".join(text.output.split())
-    report: Any = run_json("verify", str(store), exit_code=1)
+    listed = tmp_path / "findings.ndjson"
+    report: Any = run_json("verify", str(store), "--findings-out", str(listed), exit_code=1)
     assert [finding["next"] for finding in report["findings"]] == [None]
+    assert [json.loads(line) for line in listed.read_text().splitlines()] == report["findings"]
     assert "rmqstore recover" not in run("doctor", str(store)).output
     with contextlib.chdir(tmp_path):
         assert run(*shlex.split(advised)[1:]).exit_code == 1
