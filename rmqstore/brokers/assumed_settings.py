@@ -13,14 +13,14 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from rmqstore.brokers.forecast import StartForecast
-from rmqstore.brokers.settings_at_fault import merit, shown_settings
+from rmqstore.brokers.outcome import StartOutcome
+from rmqstore.brokers.settings_at_fault import OutcomeOf, shown_settings
 from rmqstore.brokers.simulate import Starts
 from rmqstore.errors import UsageError
 from rmqstore.files.broker_config import shown_value
 from rmqstore.files.broker_settings import release
 from rmqstore.files.store import Store, StoreKind
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, ROCKSDB
-from rmqstore.formats.text import many
 from rmqstore.texts import Text, joined
 
 VERSION = "--broker"
@@ -89,10 +89,11 @@ _CONTROLLER = "enableControllerMode"
 
 
 def assumed_settings(
-    store: Store, forecast: StartForecast, starts: Starts, *, only_shown: bool = False
+    store: Store, forecast: StartForecast, starts: Starts, outcome_of: OutcomeOf, *, only_shown: bool = False
 ) -> tuple[AssumedSetting, ...]:
     """Return the settings that decide `forecast`, which is one of `starts`; none that the store's configuration has.
 
+    `outcome_of` says what a start with a configuration does.
     `only_shown`: without the settings that no file shows, each of which costs a start. They change nothing in a store
     that is sound and was closed.
     """
@@ -105,10 +106,14 @@ def assumed_settings(
         if one.key in store.config.given:
             continue
         changed = {one.key: one.other}
+        config = store.config.changed(changed)
         moves = one.basis is Basis.FILES or one.key == "storeType"
-        other = starts.of_broker(store.configured(store.config.changed(changed))) if moves else starts.changed(changed)
-        outcome = _outcome(forecast, other, one.basis)
-        if outcome:
+        others = starts.of_broker(store.configured(config)) if moves else starts.changed(changed)
+        try:
+            other = others.of(forecast.version)
+        except UsageError:  # the version has no DLedger mode
+            continue
+        if outcome := _words(outcome_of(store.config, forecast), outcome_of(config, other), other, one.basis):
             assumed.append(AssumedSetting(*one, outcome))
     return tuple(assumed)
 
@@ -140,26 +145,14 @@ def _default(key: str, version: str) -> str:
     return "" if setting is None or setting.machine else setting.default or ""
 
 
-def _outcome(forecast: StartForecast, starts: Starts, basis: Basis) -> str:
+def _words(assumed: StartOutcome, changed: StartOutcome, other: StartForecast, basis: Basis) -> str:
     """Return what the start with another value would do, in words that follow "it"; "" if it ends alike.
 
     A broker that does not accept a single record did not write this store: such a setting is not its own.
     """
-    try:
-        other = starts.of(forecast.version)
-    except UsageError:  # the version has no DLedger mode
+    if changed == assumed or (other.starts and basis is Basis.DEFAULT and _accepts_none(other)):
         return ""
-    if merit(other) == merit(forecast):
-        return ""
-    if not other.starts:
-        return Text("would not start")
-    if basis is Basis.DEFAULT and _accepts_none(other):
-        return ""
-    if other.messages_taken != forecast.messages_taken or not forecast.starts:
-        if other.messages_taken:
-            return Text("would lose {messages}", messages=many(other.messages_taken, "message"))
-        return Text("would start and lose nothing")
-    return Text("would serve other messages")
+    return changed.words or Text("would start and lose nothing")
 
 
 def _accepts_none(forecast: StartForecast) -> bool:

@@ -21,7 +21,7 @@ from rmqstore.brokers.dledger_nodes import nodes_fault, own_group
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions, StartRefused
 from rmqstore.brokers.log_files import FileBytes, Scanned
 from rmqstore.brokers.mapped_files import SimulatedFiles, load_directories, wrapped_long
-from rmqstore.brokers.plain_start import PlainStart
+from rmqstore.brokers.plain_start import PlainStart, broker_file_size
 from rmqstore.brokers.queues import BatchQueue
 from rmqstore.brokers.record import ParserSettings
 from rmqstore.brokers.rules import BrokerRules
@@ -402,6 +402,7 @@ class DLedgerStart(PlainStart):
         self.group: DLedgerFiles | None = group
         self.home = home = group.directory if group is not None else store.root / f"dledger-{wanted or 'n0'}"
         size = group.data.file_size if group is not None and group.data.files else self.file_size
+        size = broker_file_size(config, "mappedFileSizeCommitLog", size)
         self.data = SimulatedFiles(home / "data", size)
         index_size = group.index.file_size if group is not None else DLEDGER_INDEX_FILE_SIZE
         self.index = SimulatedFiles(home / "index", index_size)

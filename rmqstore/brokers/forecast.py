@@ -31,10 +31,13 @@ class StartRefused(StartFails):
 
 
 class DispatchThrows(StartFails):
-    """The dispatch of the message at `offset` (of the log, bytes) throws: load() ends, or re-dispatch stays there."""
+    """The dispatch of the message at `offset` (of the log, bytes) throws: load() ends, or re-dispatch stays there.
 
-    def __init__(self, offset: int, reason: str, log_line: str) -> None:
-        super().__init__(Text("{reason}, at {offset:,}", reason=reason, offset=offset), log_line)
+    `exit_code` None: it does not end, and load() neither.
+    """
+
+    def __init__(self, offset: int, reason: str, log_line: str, exit_code: int | None = LOAD_FALSE) -> None:
+        super().__init__(Text("{reason}, at {offset:,}", reason=reason, offset=offset), log_line, exit_code)
         self.offset = offset
 
 

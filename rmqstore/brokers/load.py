@@ -1,21 +1,21 @@
 """What stops a starting broker before it recovers its log, and what it loads until then.
 
-In the order of a start: conditions that are checked before the load (`refusal_before_load`), the files of config/
-(`unreadable_metadata`, `unreadable_after_load`), the places of the consume queues (`conflict`, `refused_after_load`),
-and the index, of which a crash deletes files (`load_index`).
+In the order of a start: conditions that are checked before the load (`check_before_load`), the files of config/
+(`unreadable_metadata`, `unreadable_after_load`) and the places of the consume queues (`check_queue_stores`,
+`check_after_load`).
 
 Source: BrokerController#initializeMetadata, #initializeMessageStore, #recoverAndInitService, #shutdown,
 BrokerStartup#createBrokerController; DefaultMessageStore's constructor; TimerWheel's constructor, TimerMetrics,
-TimerMessageStore#shutdown; ConfigManager#load, #loadBak; ScheduleMessageService#load; IndexService#load, IndexFile
-(RocketMQ 4.3.0 to 5.4.0); CombineConsumeQueueStore's and RocksDBConsumeQueueStore's constructors,
-RocksDBLiteLifecycleManager#init (5.3.4 to 5.5.1). Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0 and 5.5.1.
+TimerMessageStore#shutdown; ConfigManager#load, #loadBak; ScheduleMessageService#load (RocketMQ 4.3.0 to 5.4.0);
+CombineConsumeQueueStore's and RocksDBConsumeQueueStore's constructors, RocksDBLiteLifecycleManager#init (5.3.4 to
+5.5.1). Confirmed with whole brokers of 4.9.7, 5.1.4, 5.4.0 and 5.5.1.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartRefused
 from rmqstore.brokers.mapped_files import Obstacle
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig, shown_value
+from rmqstore.files.broker_settings import TIERED_STORE
 from rmqstore.files.config import BATCH_CQ, config_bytes, configured_types, readers_of
 from rmqstore.files.files import Files
 from rmqstore.files.store import QueueKind, Store
@@ -37,15 +38,14 @@ from rmqstore.files.store_queues import (
     place_is_configured,
     rocksdb_place,
 )
-from rmqstore.formats import index
 from rmqstore.formats.configuration import JsonReader
-from rmqstore.formats.javatext import java_split, parse_int, parse_long
+from rmqstore.formats.javatext import java_split, parse_int
+from rmqstore.formats.properties import can_be_parsed
 from rmqstore.formats.timer import snapshot_position, wheel_size
 from rmqstore.texts import Text
 
 _METADATA = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 _METADATA_5 = ("topicQueueMapping.json", "consumerOrderInfo.json")
-_LEVEL = re.compile(r"[+-]?[0-9]+[smhd]\Z")
 
 
 def batch_topics(store: Store) -> frozenset[str]:
@@ -68,8 +68,7 @@ def unreadable_after_load(store: Store, rules: BrokerRules, config: BrokerConfig
     obstacle = _unreadable(store, ("delayOffset.json", *(("timermetrics",) if timer else ())), rules)
     if obstacle is not None:
         return obstacle
-    levels = config.text("messageDelayLevel").split(" ")
-    if any(_LEVEL.match(level) is None for level in levels):
+    if not can_be_parsed(config.text("messageDelayLevel")):
         text = f"parse message delay level failed. messageDelayLevel = {config.text('messageDelayLevel')}"
         return Obstacle(store.root, Text("messageDelayLevel cannot be parsed"), text)
     return None
@@ -135,28 +134,28 @@ def _wheel_read(store: Store, rules: BrokerRules, config: BrokerConfig) -> str:
     return "timerwheel"
 
 
-@dataclass(slots=True)
-class IndexLoad:
-    """The index files that the load deletes, and the file that it cannot open."""
-
-    deleted: list[Path] = field(default_factory=list)
-    obstacle: Obstacle | None = None
+_OWN_CLASSES = "org.apache.rocketmq."
+_CLASS = re.compile(r"[^\W\d][\w$]*(?:\.[^\W\d][\w$]*)*")
 
 
-def load_index(store: Store, clean: bool, index_time: int) -> IndexLoad:
-    """Load every index file in the order of names; `index_time` is the checkpoint's indexMsgTimestamp, in ms."""
-    out = IndexLoad()
-    for entry in store.index_entries:
-        if parse_long(entry.path.name) is None:
-            continue  # the broker catches the NumberFormatException and skips the file
-        if entry.directory or entry.special or entry.unreadable:
-            text = f"load file {entry.path} error"
-            out.obstacle = Obstacle(entry.path, Text("index file {path} cannot be opened", path=entry.path), text)
-            return out
-        raw = store.files.read_at(entry.path, index.HEADER.size, 0).ljust(index.HEADER.size, b"\0")
-        if not clean and int(index.HEADER.array(raw)[0]["end_timestamp"]) > index_time:
-            out.deleted.append(entry.path)
-    return out
+def has_plugin(name: str, rules: BrokerRules) -> bool | None:
+    """Return whether a broker has the class of a message store plug-in; None: only if a jar in lib/ has it."""
+    if name == TIERED_STORE:
+        return rules.tiered_store
+    return None if _CLASS.fullmatch(name) and not name.startswith(_OWN_CLASSES) else False
+
+
+def check_plugins(rules: BrokerRules, config: BrokerConfig) -> None:
+    """Fail if the broker has no class of a message store plug-in. Errors: StartRefused.
+
+    Source: MessageStoreFactory#build, BrokerController#initializeMessageStore, which catches it since 5.3.1
+    """
+    missing = next((name for name in config.plugins if has_plugin(name, rules) is False), None)
+    if not config.complete or missing is None:
+        return
+    code = LOAD_FALSE if rules.any_wheel_failure_is_caught and not rules.shutdown_throws else PROCESS_EXIT
+    reason = Text("messageStorePlugIn: this version has no class {name}", name=shown_value(missing))
+    raise StartRefused(reason, f"Initialize plugin's class: {missing} not found!", code)
 
 
 def check_command_line(rules: BrokerRules, config: BrokerConfig) -> None:

@@ -187,6 +187,8 @@ class LogFiles:
         tiling, units = self.tiling, self.units
         if units is None or tiling is None or not units.complete or queues.settings.batch_topics or self.all_exact:
             return None
+        if queues.throws:  # then each message counts
+            return None
         if self.too_new or any(file.path not in self.tiled for file in self.files):
             return None
         first, end = tiling.find(start), tiling.wrote()

@@ -112,7 +112,7 @@ def load_directories(
         if length == 0 and i == len(entries) - 1 and rules is not None and rules.deletes_empty_last:
             out.deleted.append(entry.path)
             continue
-        if length != file_size:
+        if length != file_size or file_size <= 0:
             if rules is not None and rules.length_mismatch is LengthMismatch.IGNORE_REST:
                 out.ignored = [e.path for e in entries[i:]]
                 return out

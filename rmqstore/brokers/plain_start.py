@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from rmqstore.brokers.dispatch import DispatchCondition, DispatchSettings, Queues
 from rmqstore.brokers.forecast import LOAD_FALSE, PROCESS_EXIT, StartFails, StartForecast, StartOptions, StartRefused
+from rmqstore.brokers.index_files import IndexLoad, entry_fault, load_index, writes_index_files
 from rmqstore.brokers.load import (
     HIDDEN,
     QueueStores,
@@ -20,9 +21,9 @@ from rmqstore.brokers.load import (
     check_after_load,
     check_before_load,
     check_command_line,
+    check_plugins,
     check_queue_stores,
     database_directory,
-    load_index,
     unreadable_after_load,
     unreadable_metadata,
 )
@@ -36,7 +37,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import QueueKind, Store
 from rmqstore.files.store_queues import ASSIGNING, PREFERRED, chooses_rocksdb
 from rmqstore.formats.checkpoint import FILE_SIZE, StoreCheckpoint, parse_checkpoint
-from rmqstore.formats.consumequeue import QueueName
+from rmqstore.formats.consumequeue import QueueName, round_file_size
 from rmqstore.formats.javatext import parse_int
 from rmqstore.formats.rocksdbstore import INDEX_FAMILY, TRANS_FAMILY
 from rmqstore.scan.tiling import Tiling
@@ -48,6 +49,15 @@ if TYPE_CHECKING:
 LOADED_BY = {"compaction": "rmqstore.brokers.compaction", "rocksdb": "rmqstore.brokers.rocksdb"}
 """What simulates the load of a part that only some stores have."""
 _COMPLETE = 1 << 62  # larger than any offset
+
+
+def broker_file_size(config: BrokerConfig, key: str, known: int) -> int:
+    """Return the file size (bytes) that a broker expects: `known`, or that of its broker.conf if no file can have it.
+
+    A `known` size is one that the store can be read with.
+    """
+    size = config.int(key) if config.complete else known
+    return known if size > 0 else round_file_size(size) if key == QueueKind.SIMPLE.size_key else size
 
 
 class PlainStart:
@@ -82,7 +92,8 @@ class PlainStart:
             heap=options.heap,
         )
         queue = store.commitlog
-        self.file_size = queue.file_size if queue is not None else config.int("mappedFileSizeCommitLog")
+        known = queue.file_size if queue is not None else config.int("mappedFileSizeCommitLog")
+        self.file_size = broker_file_size(config, "mappedFileSizeCommitLog", known)
         self.log = SimulatedFiles(store.root / "commitlog", self.file_size)
         fits = queue is not None and tiling is not None and tiling.start == queue.start
         self.tiled = frozenset(f.path for f in queue.files) if queue is not None and fits else frozenset()
@@ -125,9 +136,12 @@ class PlainStart:
             half_rows_fail=self._half_rows_fail(),
             lmq=self.config.bool("enableLmq"),
             batch_topics=batch_topics(self.store),
-            simple_size=self.store.queue_file_size(QueueKind.SIMPLE),
-            batch_size=self.store.queue_file_size(QueueKind.BATCH),
+            simple_size=self._queue_file_size(QueueKind.SIMPLE),
+            batch_size=self._queue_file_size(QueueKind.BATCH),
         )
+
+    def _queue_file_size(self, kind: QueueKind) -> int:
+        return broker_file_size(self.config, kind.size_key, self.store.queue_file_size(kind))
 
     def _half_rows_fail(self) -> bool:
         """Return whether the broker keeps half messages in rocksdbstore/, and cannot open it."""
@@ -143,6 +157,7 @@ class PlainStart:
             check_command_line(self.rules, self.config)
             check_before_load(self.store, self.rules, self.config)
             check_queue_stores(self.store, self.rules, self.config, self.kinds)
+            check_plugins(self.rules, self.config)
             self._load_and_recover()
             self._check_configuration()
             self._compare_kinds()
@@ -172,8 +187,9 @@ class PlainStart:
         self._stop_at(self._load())
         if self.rocksdb or self.kinds.both:
             self._open_rocksdb()
-        index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp)
+        index = load_index(self.store, self.clean_exit, self.checkpoint.index_msg_timestamp, self.config)
         self.deleted.extend(index.deleted)
+        self.queues.entry_fault, self.queues.indexed_to = self._entry_fault(index), index.end
         self._recover()
         if self.walk is not None and self.walk.fatal:
             raise StartFails(
@@ -181,13 +197,9 @@ class PlainStart:
                 "java.lang.OutOfMemoryError",
                 PROCESS_EXIT,
             )
-        if self._has_no_index_directory():
-            if self.queues.has_dispatched:
-                raise StartFails(
-                    Text("index is not a directory: the first message with a key ends the load"),
-                    "java.lang.IllegalMonitorStateException",
-                )
-            self.notes.append(Text("index is not a directory: dispatch ends at the next message with a key"))
+        if (fault := self.queues.entry_fault) is not None:
+            words = Text("{reason}: dispatch ends at the next message with a key", reason=fault.reason)
+            self.notes.append(words)
         if self.rules.index_failure_is_fatal:
             self._stop_at(index.obstacle)
         elif index.obstacle is not None:
@@ -206,14 +218,18 @@ class PlainStart:
         if obstacle is not None:
             raise kind(obstacle.reason_text(self.store.root), obstacle.log_line)
 
-    def _has_no_index_directory(self) -> bool:
-        """Return whether the broker cannot create an index file: it then throws at each message that needs one.
+    def _entry_fault(self, index: IndexLoad) -> StartFails | None:
+        """Return why the broker cannot add an entry to the index: it throws at each message that needs one.
 
         Source: IndexService#getAndCreateLastIndexFile, whose `finally` releases a lock that it does not hold (4.9.7 to
-        5.4.0)
+        5.5.1)
         """
+        if not writes_index_files(self.config):
+            return None
         entry = self.store.top.get("index")
-        return entry is not None and not entry.directory and self.config.bool("messageIndexEnable")
+        if entry is not None and not entry.directory:
+            return StartFails(Text("index is not a directory"), "java.lang.IllegalMonitorStateException")
+        return entry_fault(self.config, index.count)
 
     # --- load -----------------------------------------------------------------------------------------------------
 
@@ -285,7 +301,7 @@ class PlainStart:
         if not self.config.bool("enableConsumeQueueExt"):
             return None
         folder = self.store.root / "consumequeue_ext" / queue.parent.name / queue.name
-        size = self.store.queue_file_size(QueueKind.EXT)
+        size = self._queue_file_size(QueueKind.EXT)
         loaded = load_directories([folder] if self.files.is_directory(folder) else [], size, self.rules, self.files)
         if self.clean_exit:  # after a crash, re-dispatch creates the deleted file again, even if no unit changes
             self.deleted.extend(loaded.deleted)
@@ -522,7 +538,7 @@ class PlainStart:
             return
         if begin < end:
             dispatched = self.reader.reput(begin, end, self.queues)
-            self._wait_for_dispatch(begin if self._has_no_index_directory() else dispatched, end)
+            self._wait_for_dispatch(dispatched, end)
         self.queues.correct_min_offsets(self._min_offset())
 
     def _wait_for_dispatch(self, stop: int, end: int) -> None:

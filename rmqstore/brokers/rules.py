@@ -125,6 +125,8 @@ class BrokerRules:
     """Which messages light message queues get."""
     batch_queues: bool = _since("5.0.0")
     """batchconsumequeue/ is loaded."""
+    tiered_store: bool = _since("5.1.0")
+    """Has the message store plug-in TieredMessageStore."""
     compaction: bool = _since("5.1.0")
     """compaction/ is loaded after the queues."""
     rocksdb_queues: bool = _since("5.2.0")

@@ -12,10 +12,14 @@ from dataclasses import dataclass
 
 from rmqstore.brokers.dledger_nodes import mended_peers, nodes_fault
 from rmqstore.brokers.forecast import StartForecast
+from rmqstore.brokers.index_files import wanted_index_sizes
+from rmqstore.brokers.load import has_plugin
+from rmqstore.brokers.outcome import StartOutcome
+from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import Starts, in_dledger_mode
 from rmqstore.errors import UsageError
-from rmqstore.files.broker_config import FILE_SIZES, LOG_PATH, ROOT_PATH, BrokerConfig
-from rmqstore.files.broker_settings import STORE_SETTINGS
+from rmqstore.files.broker_config import FILE_SIZES, LOG_PATH, PLUGIN, ROOT_PATH, BrokerConfig
+from rmqstore.files.broker_settings import STORE_SETTINGS, TIERED_STORE
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import (
     ASSIGNING,
@@ -27,6 +31,7 @@ from rmqstore.files.store_queues import (
     SEPARATE,
     SEPARATE_KEY,
 )
+from rmqstore.formats.properties import can_be_parsed
 from rmqstore.texts import Text
 
 _DLEDGER, _SELF_ID, _PEERS, _STORE_TYPE = "enableDLegerCommitLog", "dLegerSelfId", "dLegerPeers", "storeType"
@@ -34,9 +39,10 @@ _SHOWN = (_DLEDGER, _SELF_ID, _STORE_TYPE, DOUBLE_WRITE, SEPARATE_KEY, LIGHT_IN_
 """Settings whose value the files of a store show."""
 _OF_PARTS = ("indexRocksDBEnable", "transRocksDBEnable", "timerRocksDBEnable", "enableConsumeQueueExt")
 """Settings that name a part of the store: without them, its damage would only be ignored."""
-_OF_INDEX = ("maxHashSlotNum", "maxIndexNum")
 _LEVELS = "messageDelayLevel"
-_OTHERS = (LOG_PATH, "combineCQLoadingCQTypes", ASSIGNING, PREFERRED, "writeWithoutMmap")
+OutcomeOf = Callable[[BrokerConfig, StartForecast], StartOutcome]
+"""Returns what a start of the store with a configuration does to its messages."""
+_OTHERS = (LOG_PATH, PLUGIN, "combineCQLoadingCQTypes", ASSIGNING, PREFERRED, "writeWithoutMmap")
 _CANDIDATES = tuple(dict.fromkeys((*_SHOWN, *sorted(STORE_SETTINGS), *_OTHERS, _PEERS)))
 """Settings that a store shows come first: they are at fault only if no other one is."""
 
@@ -72,13 +78,16 @@ def opens_beside(store: Store, config: BrokerConfig) -> SettingAtFault | None:
 class FaultFinder:
     """Finds the settings at fault for the starts of several versions of a store with `config`.
 
-    `starts` makes the starts of the store as another broker sees it.
+    `starts` makes the starts of the store as another broker sees it, `outcome` says what one with a configuration does.
     """
 
-    def __init__(self, store: Store, config: BrokerConfig, starts: Callable[[Store], Starts]) -> None:
+    def __init__(
+        self, store: Store, config: BrokerConfig, starts: Callable[[Store], Starts], outcome: OutcomeOf
+    ) -> None:
         self._store = store
         self._config = config
         self._starts = starts
+        self._outcome = outcome
         self._made: dict[tuple[tuple[str, str], ...], Starts] = {}
 
     def find(self, forecast: StartForecast) -> tuple[SettingAtFault, ...]:
@@ -87,36 +96,28 @@ class FaultFinder:
         if not config.given and config.file is None:
             return ()
         wanted = tuple(_contradicted(self._store, config))
-        version, now = forecast.version, merit(forecast)
-        best = self._merit(wanted, version) if wanted else now
+        version, now = forecast.version, self._outcome(self._config, forecast).rank
+        best = self._rank(wanted, version) if wanted else now
+        before: tuple[tuple[str, str], ...] = ()
+        while before != wanted:  # without one, another may play no part any more
+            before = wanted
+            for one in before:
+                fewer = tuple(other for other in wanted if other != one)
+                if fewer and (rank := self._rank(fewer, version)) >= best:
+                    wanted, best = fewer, rank
         if best <= now:
             return ()
-        for one in wanted:
-            fewer = tuple(other for other in wanted if other != one)
-            if fewer and self._merit(fewer, version) >= best:
-                wanted = fewer
         return tuple(SettingAtFault(key, config.line_of(key), value) for key, value in wanted)
 
-    def _merit(self, wanted: tuple[tuple[str, str], ...], version: str) -> tuple[int, ...]:
-        """Return the merit of the start with the wanted values; the least if the version lacks the mode."""
+    def _rank(self, wanted: tuple[tuple[str, str], ...], version: str) -> tuple[int, ...]:
+        """Return the rank of the start with the wanted values; the least if the version lacks the mode."""
+        config = self._config.changed(dict(wanted))
         if wanted not in self._made:
-            store = self._store.configured(self._config.changed(dict(wanted)))
-            self._made[wanted] = self._starts(store)
+            self._made[wanted] = self._starts(self._store.configured(config))
         try:
-            return merit(self._made[wanted].of(version))
+            return self._outcome(config, self._made[wanted].of(version)).rank
         except UsageError:
-            return (0,)
-
-
-def merit(forecast: StartForecast) -> tuple[int, ...]:
-    """Return what compares starts: whether it starts, messages that it takes, and those that consumers get."""
-    if not forecast.starts:
-        return (0,)
-    served = sum(high - low for low, high in forecast.queue_ends.values())
-    if not forecast.consume_queues_simulated:
-        begin, end = forecast.not_dispatched or (0, 0)
-        served = max((forecast.max_offset or 0) - (forecast.min_offset or 0) - (end - begin), 0)
-    return 1, -forecast.messages_taken, served
+            return StartOutcome(starts=False).rank
 
 
 def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str]]:
@@ -129,11 +130,13 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
     has = config.filled()
     if (beside := opens_beside(store, config)) is not None:
         yield beside.key, beside.wanted
-    if has.paths(LOG_PATH) != config.paths(LOG_PATH):  # blanks around them, or the home directory
+    if store.configured(has).commitlog_directories != store.configured(config).commitlog_directories:
+        # blanks around paths, the home directory, or a list without a path
         named = ",".join(map(str, config.paths(LOG_PATH)))
-        shown[LOG_PATH] = named or f"{config.text(ROOT_PATH)}/commitlog"
+        shown[LOG_PATH] = named or f"{config.text(ROOT_PATH).strip() or store.root}/commitlog"
+    shown |= wanted_index_sizes(store, config)
     for key in _CANDIDATES:
-        if key in _OF_PARTS or key in _OF_INDEX or (key in FILE_SIZES and key not in shown):
+        if key in _OF_PARTS or (key in FILE_SIZES and key not in shown):
             continue
         if key == _PEERS:
             self_id = shown.get(_SELF_ID) or config.text(_SELF_ID)
@@ -141,8 +144,14 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
                 yield key, mended_peers(config, self_id)
             continue
         wanted = shown.get(key) or config.default(key)
-        if key == _LEVELS:  # its levels are not known from the store: only blanks can be wrong
-            wanted = " ".join(config.text(key).split())
+        if key == PLUGIN:
+            known = {name: has_plugin(name, rules_for(config.version)) for name in has.plugins}
+            if False in known.values():
+                meant = any("tiered" in name.lower() for name in known)
+                yield key, TIERED_STORE if meant and rules_for(config.version).tiered_store else ""
+            continue
+        if key == _LEVELS and can_be_parsed(blanks := " ".join(config.text(key).split())):
+            wanted = blanks  # the levels are not known from the store
         if (key in has.given or key in shown) and wanted and has.text(key) != wanted:
             yield key, wanted
 

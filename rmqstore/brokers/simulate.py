@@ -134,8 +134,7 @@ class Starts:
             kind = importlib.import_module(STARTED_BY["dledger"]).DLedgerStart
         start = kind(store, tiling, rules, config, self._options)
         start.queues.recovered = recovered
-        if not start.queues.settings.half_rows_fail:  # then each message counts
-            start.tiled_reader.units = units
+        start.tiled_reader.units = units
         start.unreadable_rows = self._unreadable_rows
         return start.run()
 

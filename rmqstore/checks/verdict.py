@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rmqstore.brokers.assumed_settings import VERSION, AssumedSetting, Basis, assumed_settings, assumed_words
 from rmqstore.brokers.forecast import StartForecast, StartOptions
+from rmqstore.brokers.load import has_plugin
+from rmqstore.brokers.outcome import StartOutcome
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.settings_at_fault import FaultFinder, SettingAtFault, opens_beside
 from rmqstore.brokers.simulate import Starts, as_configured, in_dledger_mode, reads_entries
@@ -80,17 +82,10 @@ _NO_DLEDGER = Text("would not read the DLedger log: DLedger mode came with 4.5.1
 
 def _row(forecast: StartForecast, answer: _StartVerdict) -> VersionRange:
     """Return what one version would do, as a range of this version alone."""
-    verdict, left = _of_start(answer.sentence), answer.left
+    verdict = _of_start(answer.sentence)
     words = _without_subject(verdict, forecast.version)
-    if not forecast.starts:
-        outcome: str = Text("would not start")
-    elif answer.taken:
-        outcome = Text("would lose {messages}", messages=many(answer.taken, "message"))
-    elif undelivered := left.gone.messages + left.hidden.messages:
-        outcome = Text("would never deliver {messages}", messages=many(undelivered, "message"))
-    elif left.moved.messages:
-        outcome = Text("would put {messages} at wrong queue offsets", messages=many(left.moved.messages, "message"))
-    else:
+    outcome = answer.consequence.outcome(forecast).words
+    if not outcome:
         outcome = _TOPICS.sub("", words) if _TOPICS.search(words) else words
     return VersionRange(
         forecast.version,
@@ -100,7 +95,7 @@ def _row(forecast: StartForecast, answer: _StartVerdict) -> VersionRange:
         starts=forecast.starts,
         reason=forecast.reason,
         exit_code=forecast.exit_code,
-        messages_lost=answer.taken,
+        messages_lost=answer.consequence.taken,
         outcome=outcome,
         words=words,
         too_old=bool(answer.newer),
@@ -340,19 +335,24 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
         unreadable_rows=verified.unreadable_rows,
         adjust=None if names is None else names.adjust,
     )
+
+    def outcome_of(config: BrokerConfig, forecast: StartForecast) -> StartOutcome:
+        return _consequence(store, verified, config, forecast, base).outcome(forecast)
+
     size = sum(r.bytes for r in verified.logs.results)
     how = _start_options(size, None if tiling is None else result)
     start = starts(options=how, units=units)
-    faults = FaultFinder(store, config, start.of_broker)
+    faults = FaultFinder(store, config, start.of_broker, outcome_of)
     forecast = start.of(options.broker or None)
     if forecast.messages_lost and size > THOROUGH_BELOW:  # find out their topics, although it takes longer
         forecast = starts(options=replace(how, thorough=True)).of(options.broker or None)
     report.broker = dict(forecast.to_json())
     _tell_writer(store, report, options.broker and forecast.version)
-    answer = _answer(store, verified, options, forecast, faults, base)
-    report.account = at_start(base, forecast, kept_by(base, forecast, names), answer.left)
-    report.verdict = answer.sentence + _assumed_size(store)
-    report.delivers_all = answer.left.is_nothing(forecast) and not (answer.newer or answer.misfits)
+    answer = _answer(store, verified, config, forecast, faults, base)
+    left = answer.consequence.left
+    report.account = at_start(base, forecast, kept_by(base, forecast, names), left)
+    report.verdict = answer.sentence + _assumed_size(store) + _conditions(config.read_by(forecast.version))
+    report.delivers_all = left.is_nothing(forecast) and not (answer.newer or answer.consequence.misfits)
     if options.ranges:
         rereads = units is None and size > THOROUGH_BELOW  # each start would read the end of the log again
         narrow = rereads or many_queues
@@ -361,38 +361,47 @@ def add_verdict(store: Store, verified: Verified, options: VerifyOptions) -> Non
             if version == forecast.version:
                 return _row(forecast, answer)
             other = start.of(version)
-            return _row(other, _answer(store, verified, options, other, faults, base))
+            return _row(other, _answer(store, verified, config, other, faults, base))
 
         add_ranges(store, report, row_of, named=options.broker and forecast.version, narrow=narrow)
         if config.file is None:
             sound = not store.abort and not report.has_problems
-            _assume(store, report, options, assumed_settings(store, forecast, start, only_shown=narrow or sound))
+            only_shown = narrow or sound
+            assumed = assumed_settings(store, forecast, start, outcome_of, only_shown=only_shown)
+            _assume(store, report, options, assumed)
     _tell_separate_rocksdb(store, report, forecast)
     if options.broker:
         _tell_settings(store, report, forecast)
     _tell_queue_position(store, verified, options.broker, forecast)
     found = report.findings
-    gone = answer.left.gone
+    gone = left.gone
     _tell_faults(report, forecast, answer)
     _tell_lines(report, store.config.read_by(forecast.version))
     if gone.messages and codes.CQ_BEHIND in found.counts and not report.live:
         facts: dict[str, Fact] = {"messages": gone.messages, "queues": gone.queues}
         facts["broker"] = forecast.version
         found.add(Finding(codes.CQ_LEFT_BEHIND, "consumequeue", "", 0, 0, facts))
-    if newer := [*answer.newer, *answer.unserved]:
-        found.add(newer_finding(store, newer, forecast))
-    if forecast.starts and answer.taken and report.clean and not report.live:
-        facts = {"messages": answer.taken, "broker": forecast.version}
-        found.add(Finding(codes.BR_START_LOSES, "store", "", 0, 0, facts))
-    if not forecast.starts and report.clean and not report.live:
-        facts = {"reason": forecast.reason or "", "broker": forecast.version}
-        found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
+    _tell_start(store, report, forecast, answer)
     report.notes += _system_note(report.account) + _gone_note(base)
     if note:
         report.notes.append(note)
     report.notes.extend(host_notes(store, max((result.max_time for result in verified.logs.results), default=0)))
     if report.live:
         report.notes.append(Text("a broker is running on this store: the forecast is not final"))
+
+
+def _tell_start(store: Store, report: Report, forecast: StartForecast, answer: _StartVerdict) -> None:
+    """Report what the start does to a store without problems, and what its version cannot read."""
+    found, taken = report.findings, answer.consequence.taken
+    facts: dict[str, Fact]
+    if newer := [*answer.newer, *answer.unserved]:
+        found.add(newer_finding(store, newer, forecast))
+    if forecast.starts and taken and report.clean and not report.live:
+        facts = {"messages": taken, "broker": forecast.version}
+        found.add(Finding(codes.BR_START_LOSES, "store", "", 0, 0, facts))
+    if not forecast.starts and report.clean and not report.live:
+        facts = {"reason": forecast.reason or "", "broker": forecast.version}
+        found.add(Finding(codes.BR_NO_START, "store", "", 0, 0, facts))
 
 
 def _start_options(size: int, result: LogResult | None) -> StartOptions:
@@ -414,44 +423,34 @@ def _assume(store: Store, report: Report, options: VerifyOptions, settings: tupl
 
 
 @dataclass(frozen=True, slots=True)
-class _StartVerdict:
-    """What a start would do to the messages. `taken`: messages that it takes from consumers.
+class _Consequence:
+    """What a start would do to the messages. `taken`: those that it takes from consumers.
 
-    `newer`: formats that this version cannot read; `unserved`: messages that wait for a service that it lacks.
+    `beside`: the setting because of which the broker opens another directory than this store.
     """
 
-    sentence: str
     left: Left
-    newer: list[NewerFormat]
-    unserved: list[NewerFormat]
     taken: int
-    faults: tuple[SettingAtFault, ...] = ()
-    """The settings without which the start would do better."""
+    deleted: Mapping[str, int]
+    """The messages of deleted topics, by queue ("TOPIC/ID")."""
+    beside: SettingAtFault | None
     misfits: tuple[Misfit, ...] = ()
     """The settings that contradict files beside the log."""
 
+    def outcome(self, forecast: StartForecast) -> StartOutcome:
+        """Return what compares this start with others."""
+        if not forecast.starts:
+            return StartOutcome(starts=False)
+        but = self.misfits[0].words if self.misfits else ""
+        undelivered = self.left.gone.messages + self.left.hidden.messages
+        return StartOutcome(True, self.taken, undelivered, self.left.moved.messages, but)
 
-def _answer(
-    store: Store,
-    verified: Verified,
-    options: VerifyOptions,
-    forecast: StartForecast,
-    finder: FaultFinder,
-    base: Account,
-) -> _StartVerdict:
-    """Return what the start of one version would do, by its forecast, the account and what the checks found."""
+
+def _consequence(
+    store: Store, verified: Verified, config: BrokerConfig, forecast: StartForecast, base: Account
+) -> _Consequence:
+    """Return what the start of a broker with a configuration would do, by its forecast and what the checks found."""
     report = verified.report
-    exceptions = ""
-    contradicting: tuple[Misfit, ...] = ()
-    if forecast.starts:
-        exceptions = _forgotten(report)
-        exceptions += rights_words(report.findings)
-        config = as_configured(store.config.changed(dict(options.settings)), forecast.version)
-        contradicting = tuple(misfits(store, config, rules_for(forecast.version)))
-        for misfit in contradicting[:1]:
-            exceptions += Text(", but {words}", words=misfit.words)
-    newer = newer_formats(store, report, forecast) if forecast.starts else []
-    unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
     of_deleted = (f for f in report.findings.listed if f.code == codes.CQ_DELETED_TOPIC)
     deleted = {f.queue: int(f.facts["messages"] or 0) for f in of_deleted}
     rows_beside = forecast.reads_rows_beside
@@ -462,19 +461,66 @@ def _answer(
         no_rows = rows_beside or _unseen(store, forecast)
         gone = never_dispatched(store.commitlog, forecast.not_dispatched, None if no_rows else parts)
         left = replace(left, gone=gone)
-    if forecast.starts and verified.dledger is not None and _leaves_dledger(store, options, forecast.version):
+    leaves_dledger = _leaves_dledger(store, config, forecast.version)
+    if forecast.starts and verified.dledger is not None and leaves_dledger:
         all_of_them = Undelivered({name: of_records(part) for name, part in verified.dledger.queues.items()})
         left = replace(left, gone=max(left.gone, all_of_them, key=lambda gone: gone.messages))
     if verified.wrong_names is not None:
         left = replace(left, hidden=_hidden(verified.wrong_names.of(forecast).hidden, kept, left.gone, deleted))
+    beside = opens_beside(store, config.read_by(forecast.version)) if forecast.starts else None
+    if beside is not None and not forecast.queue_ends:
+        left = replace(left, gone=_all_messages(verified))
+    # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
+    taken = forecast.messages_taken or (left.gone.messages if leaves_dledger else 0)
+    if not forecast.starts:
+        return _Consequence(left, taken, deleted, beside)
+    found = misfits(store, as_configured(config, forecast.version), rules_for(forecast.version))
+    return _Consequence(left, taken, deleted, beside, tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class _StartVerdict:
+    """What a start would do, in a sentence.
+
+    `newer`: formats that this version cannot read; `unserved`: messages that wait for a service that it lacks.
+    """
+
+    sentence: str
+    consequence: _Consequence
+    newer: list[NewerFormat]
+    unserved: list[NewerFormat]
+    faults: tuple[SettingAtFault, ...] = ()
+    """The settings without which the start would do better."""
+
+
+def _answer(
+    store: Store,
+    verified: Verified,
+    config: BrokerConfig,
+    forecast: StartForecast,
+    finder: FaultFinder,
+    base: Account,
+) -> _StartVerdict:
+    """Return what the start of one version would do, by its forecast, the account and what the checks found."""
+    report = verified.report
+    exceptions = ""
+    consequence = _consequence(store, verified, config, forecast, base)
+    if forecast.starts:
+        exceptions = _forgotten(report)
+        exceptions += rights_words(report.findings)
+        for misfit in consequence.misfits[:1]:
+            exceptions += Text(", but {words}", words=misfit.words)
+    newer = newer_formats(store, report, forecast) if forecast.starts else []
+    unserved = unserved_messages(store, verified, forecast.version) if forecast.starts else []
     withheld: tuple[str, ...] = ()
     if forecast.starts:
         withheld = (
             withheld_words(report.findings, rules_for(forecast.version)),
             *(one.words for one in unserved),
-            _at_missing_rows(store, verified, forecast, deleted),
+            _at_missing_rows(store, verified, forecast, consequence.deleted),
         )
-    left = replace(left, withheld=joined(filter(None, withheld), " and "))
+    left = replace(consequence.left, withheld=joined(filter(None, withheld), " and "))
+    consequence = replace(consequence, left=left)
     exceptions = _log_lacks(verified, forecast, base, left) + exceptions
     if newer:
         but, because = (
@@ -488,13 +534,10 @@ def _answer(
         damage = damage or Text("Consumers do not get all messages")  # the forecast does not know these rows
     if report.findings.counts.keys() & _TAILS:
         damage = damage or Text("The last bytes of the log are not a record")  # they may have been one
-    if forecast.starts and deleted:
-        exceptions += _deleted_words(deleted)
-    config = store.config.changed(dict(options.settings)).read_by(forecast.version)
-    beside = opens_beside(store, config) if forecast.starts else None
+    if forecast.starts and consequence.deleted:
+        exceptions += _deleted_words(consequence.deleted)
+    beside = consequence.beside
     faults: tuple[SettingAtFault, ...] = ()
-    if beside is not None and not forecast.queue_ends:
-        left = replace(left, gone=_all_messages(verified))
     if not (forecast.starts and left.is_nothing(forecast)):
         faults = finder.find(forecast)
     if beside is not None and beside not in faults:
@@ -505,9 +548,7 @@ def _answer(
     sentence = _without_messages(report, forecast) or left.sentence(forecast, damage) + exceptions
     if beside is not None:
         sentence = _beside_sentence(forecast, beside, left)
-    # messages without units may belong to a deleted topic; only those of DLedger that the broker ignores are taken
-    taken = forecast.messages_taken or (left.gone.messages if _leaves_dledger(store, options, forecast.version) else 0)
-    return _StartVerdict(sentence, left, newer, unserved, taken, faults, contradicting)
+    return _StartVerdict(sentence, consequence, newer, unserved, faults)
 
 
 def _tell_lines(report: Report, config: BrokerConfig) -> None:
@@ -568,11 +609,11 @@ def _tell_faults(report: Report, forecast: StartForecast, answer: _StartVerdict)
         facts: dict[str, Fact] = {"setting": fault.given, "set": fault.line, "broker": forecast.version}
         if not forecast.starts:
             facts["reason"] = forecast.reason or ""
-        elif messages := answer.taken or answer.left.gone.messages:
+        elif messages := answer.consequence.taken or answer.consequence.left.gone.messages:
             facts["messages"] = messages
         report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
     told = {fault.key for fault in answer.faults}
-    for misfit in answer.misfits:
+    for misfit in answer.consequence.misfits:
         if misfit.key not in told:
             facts = {"setting": misfit.given, "set": misfit.line, "broker": forecast.version, "reason": misfit.words}
             report.findings.add(Finding(codes.CFG_SETTING, "config", "broker.conf", facts=facts))
@@ -600,7 +641,8 @@ def _left(
     parts = verified.logs.queues
     states = {label: state for label, state in verified.report.queues.items() if label not in deleted}
     if not (store.light_in_rocksdb and rules_for(forecast.version).light_in_rocksdb):
-        return left_unreadable(forecast, states, verified.logs, kept)
+        others = store.rocksdb_consume_queue and forecast.consume_queues_simulated  # files, not rows
+        return left_unreadable(forecast, states, verified.logs, kept, other_units=others)
     light = [name for name in map(split_queue_label, states) if store.reads_rows(name[0])]
     in_files = {label: state for label, state in states.items() if not store.reads_rows(topic_of(label))}
     left = left_unreadable(forecast, in_files, verified.logs, kept)
@@ -646,10 +688,10 @@ def _unseen(store: Store, forecast: StartForecast) -> bool:
     return store.rocksdb_directory.name == SEPARATE and not rules_for(forecast.version).separate_rocksdb_queues
 
 
-def _leaves_dledger(store: Store, options: VerifyOptions, version: str) -> bool:
+def _leaves_dledger(store: Store, config: BrokerConfig, version: str) -> bool:
     """Return whether the store has DLedger entries that the broker does not read according to its configuration."""
-    config = as_configured(store.config.changed(dict(options.settings)), version)
-    return store.dledger is not None and bool(store.dledger.data.files) and not reads_entries(store, config)
+    has_entries = store.dledger is not None and bool(store.dledger.data.files)
+    return has_entries and not reads_entries(store, as_configured(config, version))
 
 
 def _all_messages(verified: Verified) -> Undelivered:
@@ -675,6 +717,16 @@ def _assumed_size(store: Store) -> str:
                 file_size=log.file_size,
             )
     return ""
+
+
+def _conditions(config: BrokerConfig) -> str:
+    """Return what the verdict assumes about the broker's place: classes of plug-ins, and where it is started."""
+    names = [name for name in config.plugins if has_plugin(name, rules_for(config.version)) is None]
+    plugins = Text(" (if the broker's lib/ has the class {names}, which is not RocketMQ's: messageStorePlugIn)")
+    from_there = Text(" (if the broker is started in the directory from which {settings} leads to this store)")
+    relative = [config.line_of(key) for key in config.relative_paths] if config.file is not None else []
+    words = [plugins.format(names=joined(names))] if names else []
+    return joined(words + ([from_there.format(settings=joined(relative, " and "))] if relative else []), "")
 
 
 def _without_messages(report: Report, forecast: StartForecast) -> str:

@@ -24,7 +24,7 @@ from rmqstore.errors import BadBrokerConfig, NotReadable, about, reason
 from rmqstore.files.broker_settings import Release, Setting, known_keys, release, releases_with
 from rmqstore.files.files import LOCAL
 from rmqstore.files.versions import NEWEST, version_number
-from rmqstore.formats.javatext import PropertyLine, java_path, java_property_lines
+from rmqstore.formats.javatext import PropertyLine, java_path, java_property_lines, java_split, java_trim
 from rmqstore.texts import Text
 
 Number = int  # BrokerConfig has methods named int and bool
@@ -43,6 +43,8 @@ RENAMED = {
 }
 """Names of settings before 4.5.2, and since then."""
 ROOT_PATH, LOG_PATH = "storePathRootDir", "storePathCommitLog"
+PLUGIN = "messageStorePlugIn"
+READ_ONLY_PATHS = "readOnlyCommitLogStorePaths"
 FILE_SIZES = frozenset(
     {
         "mappedFileSizeCommitLog",
@@ -305,7 +307,7 @@ class BrokerConfig:
         """Return the settings of the broker that gets this very file: what it does not set has its default.
 
         Without a file, nothing is known about the broker, and the same configuration is returned. A store that is read
-        with them is read as this broker reads it; a file size of 0 or less fits no file, as 1 does.
+        with them is read as this broker reads it (`given_int`).
         """
         if self.file is None or self.complete:
             return self
@@ -313,8 +315,6 @@ class BrokerConfig:
         for old, new in RENAMED.items():
             if old in given:
                 given.setdefault(new, given.pop(old))
-        for key in FILE_SIZES & given.keys():
-            given[key] = str(max(int(given[key]), 1))
         given |= self._log_of_the_user()
         same = self._like(complete=True)
         same.given = given
@@ -349,7 +349,9 @@ class BrokerConfig:
     def answers_as(self, other: BrokerConfig) -> bool:
         """Return whether another configuration has the same values for all settings that this one was asked for."""
         asked = self.given.asked if isinstance(self.given, _Recording) else self.given.keys() | other.given.keys()
-        return all(dict.get(self.given, key) == other.given.get(key) for key in asked)
+        if not all(dict.get(self.given, key) == other.given.get(key) for key in asked):
+            return False
+        return self.has_several_paths(LOG_PATH) == other.has_several_paths(LOG_PATH)
 
     @property
     def unread(self) -> list[UnreadLine]:
@@ -388,14 +390,37 @@ class BrokerConfig:
         return self.text(key).lower() == "true"
 
     def paths(self, key: str) -> list[Path]:
-        """Return the paths of a setting, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty if it is not given.
+        """Return the paths of a setting, each once, split at `,` (MixAll#MULTI_PATH_SPLITTER); empty without one.
 
-        The blanks around a path count for a broker only (`filled`): a store is read without them.
+        A store is read without the blanks around a path. For a broker (`filled`) they count, except those around the
+        whole list, and before 4.9.2 a comma is a character of the path like any other.
+        Source: CommitLog#<init>, MultiPathMappedFileQueue#getPaths, #getReadonlyPaths (RocketMQ 4.9.2 to 5.5.1)
         """
         value = self.given.get(key, "")
-        if self.complete:
-            return [Path(p) for p in (value.strip().split(",") if "," in value else [value]) if p]
-        return [Path(p.strip()) for p in value.split(",") if p.strip()]
+        if not self.complete:
+            named = [path.strip() for path in value.split(",")]
+        elif key == READ_ONLY_PATHS or self.has_several_paths(key):
+            named = java_split(java_trim(value), ",")
+        else:
+            named = [value]
+        return list(dict.fromkeys(Path(path) for path in named if path))
+
+    @property
+    def relative_paths(self) -> list[str]:
+        """The settings with a path that begins in the working directory of the broker."""
+        keys = (ROOT_PATH, LOG_PATH, "storePathDLedgerCommitLog")
+        given = {key: self.given.get(key, "").split(",") for key in keys}
+        return [key for key in keys if any(path.strip() and not path.strip().startswith("/") for path in given[key])]
+
+    @property
+    def plugins(self) -> list[str]:
+        """The classes of messageStorePlugIn, in the order in which a broker makes them. Blanks are a part of a name."""
+        text = self.given.get(PLUGIN, "")
+        return java_split(text, ",")[::-1] if java_trim(text) else []
+
+    def has_several_paths(self, key: str) -> Truth:
+        """Return whether a broker takes the setting for a list of paths: it has a comma."""
+        return "," in self.given.get(key, "") and release(self.version).setting_of(READ_ONLY_PATHS) is not None
 
     @property
     def directories(self) -> list[Path]:
@@ -406,6 +431,12 @@ class BrokerConfig:
     def changed(self, settings: Mapping[str, str]) -> BrokerConfig:
         """Return the same configuration with `settings` added or replaced."""
         return self._like(given={**self.own, **settings})
+
+    def with_values(self, settings: Mapping[str, str]) -> BrokerConfig:
+        """Return the settings of a broker (`filled`) with other values."""
+        same = copy.copy(self)
+        same.given = {**self.given, **settings}
+        return same
 
     def in_role(self, role: str) -> BrokerConfig:
         """Return the same configuration of a broker in this role; "" leaves it to the settings."""
@@ -426,9 +457,14 @@ class BrokerConfig:
         return {k: v for k, v in self.given.items() if k in FILE_SIZES}
 
     def given_int(self, key: str) -> Number | None:
-        """Return a setting as a number, without default: None if it is not given, or no size that a file can have."""
+        """Return a setting as a number, without default: None if it is not given, or no size that a file can have.
+
+        A broker (`filled`) keeps such a size, which fits no file: 1 stands for it.
+        """
         size = self.int(key) if key in self.given else None
-        return None if size is not None and size <= 0 and key in FILE_SIZES else size
+        if size is None or size > 0 or key not in FILE_SIZES:
+            return size
+        return 1 if self.complete else None
 
     @property
     def role(self) -> str:

@@ -19,7 +19,7 @@ from importlib import resources
 from types import MappingProxyType
 
 from rmqstore.files.versions import version_number
-from rmqstore.formats.javatext import parse_int, parse_long
+from rmqstore.formats.javatext import java_trim, parse_int, parse_long
 
 OWNERS = ("MessageStoreConfig", "NettyServerConfig", "NettyClientConfig", "BrokerConfig", "AuthConfig")
 """The classes that a broker fills itself, in the order in which their settings count for `setting_of`."""
@@ -44,7 +44,8 @@ STORE_SETTINGS = frozenset(
 )
 """The settings about files, recovery and dispatch: a start depends on them, and a snapshot keeps them."""
 
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))  # String#trim
+TIERED_STORE = "org.apache.rocketmq.tieredstore.TieredMessageStore"
+"""The only message store plug-in of RocketMQ, since 5.1.0."""
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?"
     r"|0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?)"
@@ -90,7 +91,7 @@ def _number(setting: Setting, number: int, version: tuple[int, ...]) -> str:
 
 def parse_double(text: str) -> str | None:
     """Parse like Double.parseDouble, which trims; None where Java throws NumberFormatException."""
-    text = text.strip(_JAVA_BLANKS)
+    text = java_trim(text)
     if not text.isascii() or not _DOUBLE.fullmatch(text):
         return None
     if "x" in text.lower():
@@ -135,7 +136,7 @@ class Release:
             return str(text.lower() == "true").lower()
         if kind == "double":
             return parse_double(text)
-        text = text.strip(_JAVA_BLANKS) if self.trims else text
+        text = java_trim(text) if self.trims else text
         return text if kind == "String" or text in kind.split(",") else None
 
     def of_key(self, key: str) -> Iterator[Setting]:

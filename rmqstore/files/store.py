@@ -32,7 +32,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from rmqstore.errors import NotAStore, NotReadable, StoreIsLive, about
-from rmqstore.files.broker_config import COMMITLOG_FILE_SIZE, DLEDGER_INDEX_FILE_SIZE, TIMER_LOG_FILE_SIZE, BrokerConfig
+from rmqstore.files.broker_config import (
+    COMMITLOG_FILE_SIZE,
+    DLEDGER_INDEX_FILE_SIZE,
+    LOG_PATH,
+    READ_ONLY_PATHS,
+    TIMER_LOG_FILE_SIZE,
+    BrokerConfig,
+)
 from rmqstore.files.disk import address_in_repository, is_snapshot_address
 from rmqstore.files.files import LOCAL, Files, RememberedFiles
 from rmqstore.files.lock import LOCK_NAME, LockState, lock_state
@@ -185,18 +192,21 @@ class Store(StoreQueues):
 
     @cached_property
     def commitlog_directories(self) -> list[Path]:
-        """The commitlog directories: the configured paths, including read-only ones, else root/commitlog."""
-        configured = self.config.paths("storePathCommitLog")
-        if configured:
-            extra = [p for p in self._read_only_paths() if p not in configured]
-            return [self._located(p) for p in configured + extra]
-        return [self.root / "commitlog"]
+        """The commitlog directories: the configured paths, including read-only ones, else root/commitlog.
+
+        A directory with several names is one. A broker that has a storePathCommitLog without a path opens none.
+        """
+        configured = self.config.paths(LOG_PATH)
+        if not configured and not (self.config.complete and LOG_PATH in self.config.given):
+            return [self.root / "commitlog"]
+        found: dict[Path, Path] = {}
+        for path in map(self._located, configured + self._read_only_paths()):
+            found.setdefault(self.files.real_path(path), path)
+        return list(found.values())
 
     def _read_only_paths(self) -> list[Path]:
         """Return the read-only paths, which a broker uses only if storePathCommitLog has several (CommitLog#<init>)."""
-        if "," not in self.config.text("storePathCommitLog"):
-            return []
-        return self.config.paths("readOnlyCommitLogStorePaths")
+        return self.config.paths(READ_ONLY_PATHS) if self.config.has_several_paths(LOG_PATH) else []
 
     def _located(self, path: Path) -> Path:
         return path if path.is_absolute() else self.root / path
@@ -204,7 +214,7 @@ class Store(StoreQueues):
     @cached_property
     def missing_paths(self) -> list[Path]:
         """Configured commitlog or DLedger directories that do not exist."""
-        paths = self.config.paths("storePathCommitLog") + self._read_only_paths()
+        paths = self.config.paths(LOG_PATH) + self._read_only_paths()
         paths += self.config.paths("storePathDLedgerCommitLog")
         return [p for p in map(self._located, paths) if not self.files.is_directory(p)]
 
@@ -479,7 +489,7 @@ class Store(StoreQueues):
     @property
     def _configured_logs(self) -> list[Path]:
         """The directories of logs that broker.conf names, and not the store."""
-        paths = [*self.config.paths("storePathCommitLog"), *self._read_only_paths()]
+        paths = [*self.config.paths(LOG_PATH), *self._read_only_paths()]
         return [self._located(path) for path in (*paths, *self.config.paths("storePathDLedgerCommitLog"))]
 
     @property
@@ -600,7 +610,7 @@ def paths_that_miss(store: Store) -> list[tuple[Path, bool]]:
     dledger = store.config.bool("enableDLegerCommitLog")
     dledger |= store.dledger is not None and bool(store.dledger.data.files)
     dledger_paths = set(store.config.paths("storePathDLedgerCommitLog"))
-    log_paths = store.config.paths("storePathCommitLog")
+    log_paths = store.config.paths(LOG_PATH)
     for path in store.missing_paths:
         given = [p for p in dledger_paths if p == path or store.root / p == path]
         if given and not store.config.bool("enableDLegerCommitLog"):

@@ -399,7 +399,7 @@ class StoreQueues:
         found = self._padded_size(seen, kind.unit) if source == "default" else size
         self._other_sizes[kind] = others = self._rivals(seen, kind.unit, found) if found is not None else {}
         if others and self.config.file is not None:  # the files do not decide, but the broker gets this very file
-            return _as_created(kind, self.config.filled().int(kind.size_key))
+            return _as_created(kind, self.config.filled().given_int(kind.size_key) or kind.default_size)
         return found
 
     def _sampled_files(self, kind: QueueKind) -> list[DirEntry]:

@@ -60,6 +60,11 @@ def _parse(text: str, low: int, high: int) -> int | None:
     return value if low <= value <= high else None
 
 
+def as_int(value: int) -> int:
+    """Return the Java int that a calculation gives, which overflows."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
 def parse_short(text: str) -> int | None:
     """Parse like Short.parseShort; None where Java throws NumberFormatException."""
     return _parse(text, -(1 << 15), (1 << 15) - 1)
@@ -73,6 +78,14 @@ def parse_int(text: str) -> int | None:
 def parse_long(text: str) -> int | None:
     """Parse like Long.parseLong; None where Java throws NumberFormatException."""
     return _parse(text, LONG_MIN, LONG_MAX)
+
+
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+
+
+def java_trim(text: str) -> str:
+    """Remove the characters up to U+0020 at both ends, like String.trim."""
+    return text.strip(_JAVA_BLANKS)
 
 
 def java_split(text: str, separator: str) -> list[str]:

@@ -338,6 +338,15 @@ def parse_delay_levels(text: str) -> DelayLevels:
     return DelayLevels(tuple(delays))
 
 
+def can_be_parsed(levels: str) -> bool:
+    """Return whether a broker accepts this `messageDelayLevel`."""
+    try:
+        parse_delay_levels(levels)
+    except ValueError:
+        return False
+    return True
+
+
 DEFAULT_DELAY_LEVELS = parse_delay_levels(DEFAULT_DELAY_TEXT)
 
 

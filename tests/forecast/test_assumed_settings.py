@@ -18,8 +18,9 @@ SIZES: list[Assumed] = [
     ("mappedFileSizeConsumeQueue", "2000", "files", "6000000", "would not start"),
 ]
 SEPARATE: Assumed = ("useSeparateStorePathForRocksdbCQ", "true", "files", "false", "would not start")
-DLEDGER: Assumed = ("enableDLegerCommitLog", "true", "files", "false", "would serve other messages")
-TYPE = ("storeType", "defaultRocksDB", "files", "default", "would serve other messages")
+DLEDGER: Assumed = ("enableDLegerCommitLog", "true", "files", "false", "would lose 553 messages")
+UNREAD = "would start, but it does not read the topics, groups and consumer offsets in config/{}/ (storeType=default)"
+TYPE = ("storeType", "defaultRocksDB", "files", "default", UNREAD.format("consumerOffsets"))
 SOUND: dict[str, list[Assumed]] = {
     "4.9.7-clean": SIZES,
     "5.4.0-dledger": [DLEDGER, *SIZES],

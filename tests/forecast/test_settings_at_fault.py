@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from rmqstore.checks.beside.settings import misfits
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.store import open_store
 from tests.command import run, run_json
-from tests.forecast.damages import checkpoint_has
+from tests.forecast.damages import body, checkpoint_has
 from tests.stores import copy_store, write_broker_conf
 
 LEVELS = BrokerConfig().text("messageDelayLevel")
@@ -66,7 +67,29 @@ AT_FAULT: dict[str, tuple[str, Mapping[str, str | None], list[str]]] = {
         {"duplicationEnable": "true"},
         ["duplicationEnable=false"],
     ),
+    "delay levels that cannot be parsed": (
+        "5.4.0-clean",
+        {"messageDelayLevel": "1s 5x"},
+        [f"messageDelayLevel={LEVELS}"],
+    ),
+    "queues in RocksDB": ("5.4.0-clean", {"storeType": "defaultRocksDB"}, ["storeType=default"]),
+    "no slots, after a crash": ("5.4.0-killed", {"maxHashSlotNum": "0"}, ["maxHashSlotNum=100"]),
+    "no slots": ("5.4.0-clean", {"maxHashSlotNum": "0"}, ["maxHashSlotNum=100"]),
+    "no entries, after a crash": ("5.1.4-killed", {"maxIndexNum": "1"}, ["maxIndexNum=400"]),
+    "no entries": ("4.9.7-clean", {"maxIndexNum": "0"}, ["maxIndexNum=400"]),
+    "too many entries": ("5.5.1-clean", {"maxIndexNum": "200000000"}, ["maxIndexNum=400"]),
+    "a class that RocketMQ does not have": (
+        "5.4.0-clean",
+        {"messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredStore"},
+        ["messageStorePlugIn=org.apache.rocketmq.tieredstore.TieredMessageStore"],
+    ),
     "sound": ("5.4.0-dledger", {}, []),
+    "a list without a class": ("5.4.0-clean", {"messageStorePlugIn": ","}, []),
+    "the tiered store": (
+        "5.4.0-clean",
+        {"messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore"},
+        [],
+    ),
     "harmless": ("5.4.0-clean", {"checkCRCOnRecover": "false", "fileReservedTime": "48"}, []),
 }
 
@@ -309,3 +332,122 @@ def test_an_empty_name_server_address_ends_the_start_of_older_brokers(
     report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(not starts))
     assert report["broker"]["starts"] is starts
     assert report["broker"]["exit_code"] == (None if starts else 253)
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", "5.5.1"])
+@pytest.mark.parametrize("value", [",", "", " , "])
+def test_a_place_of_the_log_without_a_path_opens_nothing(value: str, version: str, tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    conf = broker_conf("4.9.7-clean", store, {"storePathCommitLog": value})
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=1)
+    assert "never deliver 571 messages of 21 queues" in report["verdict"]
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == [f"storePathCommitLog={store}/commitlog"]
+
+
+def test_a_comma_is_a_part_of_the_path_before_there_were_several(tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storePathCommitLog=/a/commitlog,/b/commitlog\n")
+    config = BrokerConfig.read(conf)
+    assert as_configured(config, "4.9.1").paths("storePathCommitLog") == [Path("/a/commitlog,/b/commitlog")]
+    assert as_configured(config, "4.9.2").paths("storePathCommitLog") == [Path("/a/commitlog"), Path("/b/commitlog")]
+
+
+@pytest.mark.parametrize(
+    "paths", ["{log},{log}/", "{log},{log}", ",{log}", "{log},,", "{root}/../{name}/commitlog,{log}"]
+)
+def test_a_directory_with_two_names_is_one(paths: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    named = paths.format(log=store / "commitlog", root=store, name=store.name)
+    conf = broker_conf("5.4.0-clean", store, {"storePathCommitLog": named})
+    report: Any = run_json("verify", str(store), "-c", str(conf), exit_code=0)
+    assert report["verdict"] == "RocketMQ 5.4.0 would start and lose nothing"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"mappedFileSizeCommitLog": "0"}, "has 65536 bytes instead of 0"),
+        ({"mappedFileSizeCommitLog": "-7"}, "has 65536 bytes instead of -7"),
+        ({"mappedFileSizeConsumeQueue": "-5"}, "has 2000 bytes instead of 0"),  # 0 units of 20 bytes
+        ({"mappedFileSizeConsumeQueue": "-25"}, "has 2000 bytes instead of -20"),
+    ],
+)
+def test_a_size_that_no_file_has_is_named_as_it_is(settings: dict[str, str], reason: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    report = verify(store, "5.4.0-clean", settings, exit_code=1)
+    assert report["broker"]["reason"].endswith(reason)
+
+
+def test_the_setting_is_named_even_if_the_right_one_loses_something(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    body(-2, 5)(store)
+    (store / "abort").touch()
+    report = verify(store, "5.4.0-killed", {"storePathCommitLog": ","}, exit_code=1)
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == [f"storePathCommitLog={store}/commitlog"]
+    right = verify(store, "5.4.0-killed", {}, exit_code=1)
+    assert right["broker"]["messages_lost"] > 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"messageStorePlugIn": "com.example.Store"}, "the class com.example.Store, which is not RocketMQ's"),
+        ({"storePathCommitLog": "commitlog"}, "the directory from which storePathCommitLog=commitlog leads to"),
+    ],
+)
+def test_what_the_place_of_the_broker_decides_is_a_condition(
+    settings: dict[str, str], words: str, tmp_path: Path
+) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    report = verify(store, "5.4.0-clean", settings, exit_code=0)
+    assert "lose nothing (if the broker" in report["verdict"]
+    assert words in report["verdict"]
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.1.4", "5.4.0", "5.5.1"])
+@pytest.mark.parametrize("size", ["0", "-25"])
+def test_queues_that_no_file_can_hold_end_the_dispatch(size: str, version: str, tmp_path: Path) -> None:
+    """Observed with the real classes: `/ by zero`, or `Negative size`; 5.1.4 dispatches nothing after a clean exit."""
+    store = copy_store("5.4.0-clean", tmp_path)
+    shutil.rmtree(store / "consumequeue")
+    conf = broker_conf("5.4.0-clean", store, {"mappedFileSizeConsumeQueue": size})
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=1)
+    assert report["broker"]["starts"] is (version == "5.1.4")
+    assert report["broker"]["exit_code"] == (253 if version in ("5.4.0", "5.5.1") else None)
+
+
+@pytest.mark.parametrize(("version", "code"), [("5.0.0", 255), ("5.1.0", None), ("5.2.0", None), ("5.5.1", None)])
+def test_the_tiered_store_is_a_class_since_5_1(version: str, code: int | None, tmp_path: Path) -> None:
+    store = copy_store("4.9.7-clean", tmp_path)
+    settings = {"messageStorePlugIn": "org.apache.rocketmq.tieredstore.TieredMessageStore"}
+    conf = broker_conf("4.9.7-clean", store, settings)
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=int(code is not None))
+    assert report["broker"]["exit_code"] == code
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == (["messageStorePlugIn="] if code else [])
+    every: Any = run_json("verify", str(store), "-c", str(conf), exit_code=0)  # one start stands for several versions
+    assert {row["newest"]: row["exit_code"] for row in every["brokers"]}["5.0.0"] == 255
+    assert all("because of" not in row["words"] for row in every["brokers"] if row["newest"] >= "4.5.1")
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [("4.9.7", 255), ("5.1.4", 255), ("5.3.1", 255), ("5.4.0", 253), ("5.5.1", 253)]
+)
+@pytest.mark.parametrize("name", ["x y", "org.apache.rocketmq.Store", ",com.example.Store", "com.example.Store, x"])
+def test_a_class_that_cannot_be_found_ends_the_start(name: str, version: str, code: int, tmp_path: Path) -> None:
+    """Observed with whole brokers of 4.9.7, 5.1.4, 5.4.0 and 5.5.1."""
+    store = copy_store("4.9.7-clean", tmp_path)
+    conf = broker_conf("4.9.7-clean", store, {"messageStorePlugIn": name})
+    report: Any = run_json("verify", str(store), "-c", str(conf), "--broker", version, exit_code=1)
+    assert report["broker"]["exit_code"] == code
+    assert "messageStorePlugIn" in report["verdict"]
+
+
+def test_sizes_of_index_files_that_a_broker_does_not_write_do_not_matter(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-killed", tmp_path)
+    report = verify(store, "5.4.0-killed", {"maxIndexNum": "1", "messageIndexEnable": "false"}, exit_code=1)
+    assert report["verdict"] == "RocketMQ 5.4.0 would start and lose nothing"
+    assert report["counts"].keys() == {"CQ-BEHIND", "IX-CONFIG-SIZE"}
+    assert not any("maxIndexNum" in row["words"] for row in report["brokers"])

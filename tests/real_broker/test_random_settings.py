@@ -20,10 +20,10 @@ import pytest
 from rmqstore.brokers.forecast import StartOptions
 from rmqstore.brokers.rules import rules_for
 from rmqstore.brokers.simulate import as_configured, in_dledger_mode, simulate_start
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_config import FILE_SIZES, BrokerConfig
 from rmqstore.files.store import open_store
 from tests.forecast.answers import HEAP, Answer, as_far_as_simulated, files_of, of_forecast, of_oracle
-from tests.real_broker.oracle import Oracle
+from tests.real_broker.oracle import TIMEOUT_SECONDS, Oracle
 from tests.seeds import seeds
 from tests.stores import BROKER_STORES, VERSIONS, copy_store, meta
 
@@ -55,8 +55,11 @@ SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("transWriteOriginTransHalfEnable", ("false",)),
     ("enableAcceleratedRecovery", ("true",)),
     ("checkCommitLogOffsetOnRecover", ("true",)),
-    ("mappedFileSizeCommitLog", ("131072",)),
-    ("mappedFileSizeConsumeQueue", ("4000",)),
+    ("mappedFileSizeCommitLog", ("131072", "0", "-1")),
+    ("mappedFileSizeConsumeQueue", ("4000", "0", "-5", "-25")),
+    ("maxHashSlotNum", ("0", "-5", "-2000000000", "1073741824")),
+    ("maxIndexNum", ("0", "1", "200000000")),
+    ("indexFileWriteEnable", ("false",)),
     ("flushDiskType", ("SYNC_FLUSH",)),
     ("writeWithoutMmap", ("true",)),
     ("brokerRole", ("SLAVE", "SYNC_MASTER")),
@@ -71,6 +74,13 @@ _BY_TEST: Mapping[str, str] = {
 }
 """Lines that every broker.conf has: without them a whole broker does not start, but the store, which is compared."""
 _ROOT, _LOG = "storePathRootDir", "storePathCommitLog"
+_LOGS = (
+    *(",", " , ", "", "{store}/commitlog/", "{store}/commitlog,", ",{store}/commitlog", "{store}/absent"),
+    *("{store}/commitlog,{store}/absent", "{store}/absent,,{store}/commitlog", "{store}/commitlog,{store}/commitlog/"),
+    *("{store}/commitlog , {store}/absent", "{store}/absent, {store}/commitlog", "{store}/commitlog\\u00a0,"),
+)
+"""Places of the log, with which some brokers open nothing."""
+_ENDLESS = 60  # s; after so long, a start that is forecast not to end is stopped
 _AFTER_THE_ROOT = (" ", "\t", "\\u00a0", "\\u3000 ")
 """Blanks, of which brokers since 5.2.0 trim some, but not all: with the others they open another directory."""
 _HALVES = frozenset({"transRocksDBEnable", "transWriteOriginTransHalfEnable"})
@@ -111,7 +121,7 @@ def unknown(version: str) -> frozenset[str]:
     return halves if rules.rocksdb_queues else halves | {"storeType"}
 
 
-def broker_conf(seed: int, path: Path, settings: Mapping[str, str]) -> None:
+def broker_conf(seed: int, path: Path, store: Path, settings: Mapping[str, str]) -> None:
     """Write a broker.conf with these settings, some of them in an odd spelling; one line may be missing."""
     choice = random.Random(seed)
     lines: list[str] = []
@@ -119,8 +129,11 @@ def broker_conf(seed: int, path: Path, settings: Mapping[str, str]) -> None:
     if choice.random() < 0.2:
         settings[_ROOT] += choice.choice(_AFTER_THE_ROOT)
         if choice.random() < 0.5:
-            del settings[_LOG]
+            settings.pop(_LOG, None)
+    elif choice.random() < 0.2:
+        settings[_LOG] = choice.choice(_LOGS)
     for key, value in settings.items():
+        value = value.replace("{store}", str(store))
         plain = key in _BY_TEST or choice.random() < 0.5
         lines += (f"{key}={value}",) if plain else choice.choice(_SPELLINGS)(key, value)
     path.write_text("".join(f"{line}\n" for line in lines), "latin-1")
@@ -138,23 +151,24 @@ def difference(seed: int, folder: Path, oracle: Callable[[str], Oracle], *, by_f
     settings = {key: value for key, value in settings.items() if key not in unknown(version)}
     if settings.get("enableDLegerCommitLog") == "true":  # a forecast without a file takes an absent node as unknown
         settings = {key: _BY_TEST[key] for key in ("dLegerSelfId", "dLegerPeers")} | settings
+    if not by_file:  # a size that no file can have says nothing about the store, only about its broker
+        settings = {key: value for key, value in settings.items() if key not in FILE_SIZES or int(value) > 0}
     config = BrokerConfig(settings)
     if by_file:
-        needed = {key: value.format(store=store) for key, value in _BY_TEST.items()}
-        broker_conf(seed, folder / "broker.conf", needed | settings)
+        broker_conf(seed, folder / "broker.conf", store, {**_BY_TEST, **settings})
         config = BrokerConfig.read(folder / "broker.conf", version)
-        settings = {key: value for key, value in config.given.items() if key in settings}
+        settings = {key: value for key, value in config.given.items() if key in {*settings, _LOG}}
     given = as_configured(config, version)
     root = Path(given.directory_beside(store) or store)
-    if root != store:
-        settings |= {key: value for key, value in config.given.items() if key == _LOG}
     opened = open_store(store, config)
     start = not in_dledger_mode(opened, given)  # in DLedger mode, what follows depends on time
     forecast = simulate_start(opened, version=version, options=StartOptions(dispatch=start, heap=HEAP))
     if forecast.log_line == _OF_WHOLE_BROKERS:
         return ""
     told, before = of_forecast(forecast, store), files_of(store)
-    result = oracle(version).load(root, settings, start=start)
+    never_ends = not forecast.starts and forecast.exit_code is None
+    timeout = _ENDLESS if never_ends else TIMEOUT_SECONDS
+    result = oracle(version).load(root, settings, start=start, timeout=timeout)
     real = of_oracle(result, before - files_of(store))
     if result.crash is not None and result.crash.startswith("construct:"):
         told = replace(told, dies=False)  # the exit code is that of a whole broker

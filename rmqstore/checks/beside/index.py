@@ -82,9 +82,9 @@ def _other_settings(store: Store, entries: list[DirEntry]) -> list[str]:
 
     A single shorter file does not count: it may have been truncated.
     """
-    configured = configured_index_sizes(store)
+    configured = store.config.int("maxHashSlotNum"), store.config.int("maxIndexNum")
     lengths = {entry.length for entry in entries if entry.length}
-    if configured is None or len(lengths) != 1:
+    if len(lengths) != 1 or not store.config.given.keys() & {"maxHashSlotNum", "maxIndexNum"}:
         return []
     (length,), expected = lengths, index.file_size(*configured)
     found = None if length == expected or (len(entries) == 1 and length < expected) else sizes_on_disk(store)

@@ -3,7 +3,8 @@
 With another storeType or configManagerVersion, a broker looks for topics, groups and offsets where they are not. In
 controller mode, it does not register if its identity has another cluster or broker name: ReplicasManager compares
 these two, and not the broker id, which comes from the controller and is not that of broker.conf. It reads
-brokerIdentity-temp only if it cannot read brokerIdentity.
+brokerIdentity-temp only if it cannot read brokerIdentity. With sizes of index files that take no entry, it starts if it
+has nothing to dispatch, but the next message with a key ends the dispatch of all queues (`brokers/index_files.py`).
 
 Source: BrokerController#initializeMetadata, MessageStoreConfig#isEnableRocksDBStore (RocketMQ 5.2.0 to 5.5.1);
 ReplicasManager#checkMetadataValid, #confirmNowRegisteringState (the same in the classes of 5.1.4, 5.4.0 and 5.5.1)
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from rmqstore.brokers.index_files import entry_fault, wanted_index_sizes, writes_index_files
 from rmqstore.brokers.rules import BrokerRules
 from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.config import OFFSETS, TOPICS, V2, tables_in
@@ -45,6 +47,7 @@ def misfits(store: Store, config: BrokerConfig, rules: BrokerRules) -> Iterator[
     if store.part is None:
         yield from _of_configuration(store, config, rules)
         yield from _of_identity(store, config, rules)
+        yield from _of_index(store, config)
 
 
 def _of_configuration(store: Store, config: BrokerConfig, rules: BrokerRules) -> Iterator[Misfit]:
@@ -84,6 +87,17 @@ def _of_identity(store: Store, config: BrokerConfig, rules: BrokerRules) -> Iter
                 given=_given(config, key),
             )
             yield Misfit(key, _given(config, key), f"{key}={wanted}", words)
+
+
+def _of_index(store: Store, config: BrokerConfig) -> Iterator[Misfit]:
+    fault = entry_fault(config) if config.complete and writes_index_files(config) else None
+    if fault is None:
+        return
+    wanted = wanted_index_sizes(store, config)
+    alone = [key for key in wanted if entry_fault(config.with_values({key: wanted[key]})) is None]
+    for key in alone[:1] or wanted:
+        words = Text("the next message ends the dispatch: {reason}", reason=fault.reason)
+        yield Misfit(key, _given(config, key), f"{key}={wanted[key]}", words)
 
 
 def _identity(store: Store) -> tuple[str, BrokerIdentity | None]:

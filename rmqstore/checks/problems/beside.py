@@ -95,8 +95,9 @@ DIRECTORY: Rows = (
         to_do=Text("mount the disk, or correct broker.conf"),
         stops_all=True,
         about=Text(
-            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not mounted. Nothing "
-            "is repaired while part of the store may be elsewhere."
+            "broker.conf names a commitlog or DLedger path that does not exist: perhaps a disk is not mounted. A "
+            "broker creates the directory, and puts some of its new log files there. Nothing is repaired while "
+            "part of the store may be elsewhere."
         ),
     ),
     error(

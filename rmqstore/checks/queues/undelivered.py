@@ -201,10 +201,13 @@ def left_unreadable(
     states: Mapping[str, QueueState],
     logs: Logs,
     kept: Mapping[QueueName, Ranges],
+    *,
+    other_units: bool = False,
 ) -> Left:
     """Return the messages that remain in the log after the start, but that consumers do not get.
 
     `states` are the queues that were compared with their units, `kept` the places of the messages that remain.
+    `other_units`: the broker reads other units than those that were compared, and all of them are taken for good.
     """
     gone, moved = Undelivered(), []
     parts, elsewhere = logs.queues, logs.misfiled.offsets | records_elsewhere(logs).keys()
@@ -216,7 +219,9 @@ def left_unreadable(
         name = split_queue_label(label)
         end = forecast.queue_ends.get(name, (state.min, state.min))
         part, here = parts.get(name), kept.get(name, Ranges())
-        if part is None or part.restarts or name not in forecast.units_put:
+        if other_units:
+            missing = here - Ranges.span(*end)
+        elif part is None or part.restarts or name not in forecast.units_put:
             missing = here.clip(end[1], END)
         else:
             missing = here & _without_unit(part, end, forecast, name, logs.misfiled)
