@@ -72,7 +72,8 @@ def opens_beside(store: Store, config: BrokerConfig) -> SettingAtFault | None:
     It still reads the log of this store if storePathCommitLog names it (`Starts`).
     """
     beside = config.filled().directory_beside(store.root)
-    return SettingAtFault(ROOT_PATH, config.line_of(ROOT_PATH), beside.strip()) if beside else None
+    wanted = config.text(ROOT_PATH).strip() or str(store.root)
+    return SettingAtFault(ROOT_PATH, config.line_of(ROOT_PATH), wanted) if beside else None
 
 
 class FaultFinder:

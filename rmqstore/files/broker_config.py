@@ -335,9 +335,14 @@ class BrokerConfig:
     def directory_beside(self, root: Path) -> str:
         """Return the directory that a broker opens instead of this store because of blanks around storePathRootDir.
 
-        "": it opens the store, as far as is known: the path in broker.conf may be that of another machine.
+        With an empty one, that is the root directory of the machine. "": it opens the store, as far as is known: the
+        path in broker.conf may be that of another machine.
         """
-        given = self.given.get(ROOT_PATH, "") if self.complete else ""
+        if not self.complete or ROOT_PATH not in self.given:
+            return ""
+        given = self.given[ROOT_PATH]
+        if not given:
+            return "/"
         return given if given != given.strip() and Path(given).name != root.name else ""
 
     def recording(self) -> BrokerConfig:

@@ -451,3 +451,19 @@ def test_sizes_of_index_files_that_a_broker_does_not_write_do_not_matter(tmp_pat
     assert report["verdict"] == "RocketMQ 5.4.0 would start and lose nothing"
     assert report["counts"].keys() == {"CQ-BEHIND", "IX-CONFIG-SIZE"}
     assert not any("maxIndexNum" in row["words"] for row in report["brokers"])
+
+
+def test_an_empty_root_is_the_root_directory_of_the_machine(tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    report = verify(store, "5.4.0-clean", {"storePathRootDir": "", "storePathCommitLog": None}, exit_code=1)
+    assert "would start with another directory than this store" in report["verdict"]
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == [f"storePathRootDir={store}"]
+
+
+@pytest.mark.parametrize("place", ["consumequeue", "checkpoint"])
+def test_a_place_without_log_files_is_no_place_of_the_log(place: str, tmp_path: Path) -> None:
+    store = copy_store("5.4.0-clean", tmp_path)
+    report = verify(store, "5.4.0-clean", {"storePathCommitLog": f"{store}/{place}"}, exit_code=1)
+    found = [one["facts"]["set"] for one in report["findings"] if one["code"] == "CFG-SETTING"]
+    assert found == [f"storePathCommitLog={store}/commitlog"]

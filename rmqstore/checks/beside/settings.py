@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from rmqstore.brokers.index_files import entry_fault, wanted_index_sizes, writes_index_files
 from rmqstore.brokers.rules import BrokerRules
-from rmqstore.files.broker_config import BrokerConfig
+from rmqstore.files.broker_config import LOG_PATH, BrokerConfig
 from rmqstore.files.config import OFFSETS, TOPICS, V2, tables_in
+from rmqstore.files.mapped_file_queue import file_name_to_offset
 from rmqstore.files.store import Store
 from rmqstore.files.store_queues import ROCKSDB, chooses_rocksdb
 from rmqstore.formats.controller import BrokerIdentity, parse_broker_identity
@@ -48,6 +49,7 @@ def misfits(store: Store, config: BrokerConfig, rules: BrokerRules) -> Iterator[
         yield from _of_configuration(store, config, rules)
         yield from _of_identity(store, config, rules)
         yield from _of_index(store, config)
+        yield from _of_log(store, config)
 
 
 def _of_configuration(store: Store, config: BrokerConfig, rules: BrokerRules) -> Iterator[Misfit]:
@@ -98,6 +100,19 @@ def _of_index(store: Store, config: BrokerConfig) -> Iterator[Misfit]:
     for key in alone[:1] or wanted:
         words = Text("the next message ends the dispatch: {reason}", reason=fault.reason)
         yield Misfit(key, _given(config, key), f"{key}={wanted[key]}", words)
+
+
+def _of_log(store: Store, config: BrokerConfig) -> Iterator[Misfit]:
+    """Yield a place of the log without a log file, if the default one has some, and no broker reads them."""
+    own = store.root / "commitlog"
+    if not config.complete or LOG_PATH not in config.given or own in store.commitlog_directories:
+        return
+    has_files = any(file_name_to_offset(entry.path.name) is not None for entry in store.files.list(own))
+    if has_files and (store.commitlog is None or not store.commitlog.files):
+        given = _given(config, LOG_PATH)
+        yield Misfit(
+            LOG_PATH, given, f"{LOG_PATH}={own}", Text("it does not read the log in commitlog/ ({given})", given=given)
+        )
 
 
 def _identity(store: Store) -> tuple[str, BrokerIdentity | None]:
