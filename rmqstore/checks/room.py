@@ -70,8 +70,9 @@ def units_gone(verified: Verified) -> bool:
 def unknown_spans(results: Sequence[LogResult]) -> list[UnknownSpan]:
     """Return the damage before the last good record that does not consist of framed records, which have a header."""
     out: list[UnknownSpan] = []
-    for result in results:
-        size, end = result.queue.file_size, result.wrote if result is results[-1] else result.tiling.stop
+    ends = (*(r.tiling.start for r in results[1:]), results[-1].wrote if results else 0)
+    for result, end in zip(results, ends, strict=True):
+        size = result.queue.file_size
         for run in result.tiling:
             if run.start >= end:
                 break

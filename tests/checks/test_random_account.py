@@ -54,12 +54,17 @@ DISAGREED = (
     ("5.4.0-master", 51001),
     ("head_formats_propcrc", 51002),
     ("head_many", 52000),
+    ("498_before_dledger", 52003),
+    ("498_dledger", 52003),
+    ("head_formats", 52003),
+    ("498_before_dledger", 52005),
 )
 """Many faults that were once counted wrongly: room in two files that follow each other; a wrong bit in a unit whose
 message the index shows, too; wrong bits in a time and a queue offset, which made old records of those after them; a
 last queue file of zeros; an index that is damaged, too; a wrong bit in the size of a unit; a queue file in place of the
 next one; a wrong high bit in the size of a unit (twice); a queue of which only the directory is left; damaged records
-with wrong headers; and units that were lost in two gaps and between them."""
+with wrong headers; units that were lost in two gaps and between them; a wrong offset in the index, within a message; a
+log that seems to reach into DLedger's; a batch queue without a file; and a wrong offset far after the end."""
 Place = tuple[str, int, int]
 
 

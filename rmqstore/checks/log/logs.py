@@ -215,6 +215,14 @@ class Logs:
         unknown = any(not run.count and low < run.stop and run.start < high for run in bad)
         return unknown or self._lacks_between(low, high) or self._filled_between(low, high)
 
+    @property
+    def empties_queues(self) -> bool:
+        """Whether messages of a queue without files may be lost: there is damage, or no message at all.
+
+        A broker that cuts a queue at the end of the log leaves an empty directory, too.
+        """
+        return not self.queues or self.hides_between(self.witnesses.begin, self.wrote)
+
     def lose(self, offset: int, topic: str) -> None:
         """Note a unit of a topic that points into damage."""
         start = self.damage_at(offset)

@@ -43,7 +43,13 @@ def outside_records(results: Sequence[LogResult]) -> Ranges:
     Before the first file, they begin with an empty file. Old records that a truncation left after the end were lost
     before, and are not outside.
     """
-    spans = [(run.start, run.stop) for r in results for run in r.tiling if run.kind is not Kind.RECORDS]
+    ends = [*(r.tiling.start for r in results[1:]), END]  # a file of unknown size may seem to reach into the next log
+    spans = [
+        (run.start, min(run.stop, end))
+        for r, end in zip(results, ends, strict=False)
+        for run in r.tiling
+        if run.kind is not Kind.RECORDS
+    ]
     spans += [(a.tiling.stop, b.tiling.start) for a, b in pairwise(results)]
     spans += [(begin_of(results), r.min_offset) for r in results[:1] if r.queue.files]
     if not results:
@@ -113,6 +119,7 @@ class Witnesses:
     entries: Sequence[int] = ()
     after: list[TailUnits] = field(default_factory=list)
     _units: list[I64] = field(default_factory=list)
+    _sizes: list[I64] = field(default_factory=list)
     _starts: I64 | None = None
     _ends: I64 | None = None
 
@@ -178,11 +185,13 @@ class Witnesses:
         says.
         """
         self._units.append(at)
+        self._sizes.append(size)
         if len(self.offsets) and len(at):
             where, there = _found(self.offsets, at)
             self.named[where[there]] = True
             for rows, entries in self._one_bit_off(at):
-                self.named[entries[self._begins(at[rows] + size[rows])]] = True
+                ends = at[rows] + size[rows]
+                self.named[entries[self._begins(ends) | np.isin(ends, at)]] = True
 
     def add_offsets(self, at: I64) -> None:
         """Add log offsets of messages that other parts of a store list, after the units were read."""
@@ -284,8 +293,24 @@ class Witnesses:
 
     @property
     def unnamed(self) -> I64:
-        """The log offsets of messages that only index entries or entries of DLedger's index show."""
-        return self.offsets[~self.named]
+        """The log offsets of messages that only index entries or entries of DLedger's index show.
+
+        An offset within a message that a unit lists has a wrong bit: it begins none. So has one alone, far after all
+        others: a log has no gap.
+        """
+        out = self.offsets[~self.named]
+        if len(out):
+            far = np.diff(np.concatenate(([self.tail], self.offsets, [END]))) > FILES_AFTER * self.file_size
+            alone = far[:-1] & far[1:] & (self.offsets > self.tail)
+            out = out[~alone[~self.named]]
+        if not (len(out) and self._units):
+            return out
+        at, size = np.concatenate(self._units), np.concatenate(self._sizes)
+        order = np.argsort(at, kind="stable")
+        before = order[np.searchsorted(at[order], out, side="left") - 1]
+        end = at[before] + size[before]
+        within_it = (at[before] < out) & (out < end) & (np.isin(end, at) | self._begins(end))
+        return out[~within_it]
 
     def unnamed_from(self, offset: int) -> int:
         """Return how many messages from a log offset on only these entries show."""

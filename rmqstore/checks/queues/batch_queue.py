@@ -35,6 +35,8 @@ def check_batch_queues(store: Store, logs: Logs, findings: Findings) -> dict[str
         name = (files.topic, files.queue_id)
         seen.add(name)
         states[files.label] = _queue(files, batches.get(name, []), logs, findings)
+        if not files.queue.files and logs.empties_queues:
+            logs.witnesses.cut.add(name)
     for name, rows in sorted(batches.items()):
         if name not in seen:
             label = f"{name[0]}/{name[1]}"

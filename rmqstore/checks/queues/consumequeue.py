@@ -101,12 +101,11 @@ class QueueCheck:
     def _may_go_on(self) -> bool:
         """Return whether units may be gone after the last one: their file was cut, has only zeros, or was moved.
 
-        Beside damage in the log, also whether no file is left. A broker that cuts a queue at the end of the log leaves
-        an empty directory, too.
+        Beside damage in the log, also whether no file is left.
         Source: MappedFileQueue#getLastMappedFile (4.9.7 to 5.5.1) creates a file when a unit is to be written into it
         """
         if not self.queue.files:
-            return self.logs.hides_between(self.logs.witnesses.begin, self.logs.wrote)
+            return self.logs.empties_queues
         last = self.queue.files[-1]
         end = self._readable_end * UNIT_SIZE - last.start
         return end <= 0 or bool(self.part.shifted) or (last.length < last.file_size and last.length - end < UNIT_SIZE)
