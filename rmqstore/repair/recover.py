@@ -58,7 +58,7 @@ def repair_damage(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
     if not case.options.wants_log:
         return log
     if case.choice.strategy != TRUNCATE:
-        work = Salvage(draft, case.framed, case.options)
+        work = Salvage(draft, case.framed, case.options, log.ends)
         work.run()
         return replace(log, queues=log.queues | work.steps.rebuild)
     listed = [f.offset for f in case.verified.report.findings.listed if f.damages_log]
@@ -90,7 +90,7 @@ def repair_end(case: Recovery, draft: PlanBuilder, log: LogEnds) -> LogEnds:
         log = replace(log, drops_records=last.reaches > log.ends[-1])
     if not (case.options.wants_log or case.options.wants(codes.CQ_BEYOND_LOG)):
         return log
-    lost = lose_tail(draft, case.evidence, last)
+    lost = lose_tail(draft, case.evidence, last, log.ends[-1])
     # where units are gone too, only index entries show that there were more messages
     later = last.stale_from is None and case.evidence.indexed(log.ends[-1], LONG_MAX)
     return replace(log, queues=log.queues | lost, loses_end=bool(lost or later))

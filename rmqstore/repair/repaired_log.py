@@ -86,7 +86,8 @@ class RepairedLog:
     """One log, plain or DLedger (`body_offset` 0 or 48), up to `end` (global offset).
 
     `changes` are the steps of the plan, `originals` the original records, by their global offset, that no step writes:
-    without them, queues and index would be rebuilt to fit their damage. `queue` has the files with both.
+    without them, queues and index would be rebuilt to fit their damage. `queue` has the files with both. `in_order` are
+    records, by global offset, before which the order of the units proves that their queue does not restart.
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class RepairedLog:
         files: Files,
         changes: Sequence[Change] = (),
         originals: Mapping[int, bytes] | None = None,
+        in_order: frozenset[int] = frozenset(),
     ) -> None:
         self.result = result
+        self.in_order = in_order
         self.body_offset = result.body_offset
         self.end = end
         self._files = files
@@ -116,7 +119,11 @@ class RepairedLog:
 
     @staticmethod
     def of(
-        result: LogResult, end: int, draft: PlanBuilder, originals: Mapping[int, bytes] | None = None
+        result: LogResult,
+        end: int,
+        draft: PlanBuilder,
+        originals: Mapping[int, bytes] | None = None,
+        in_order: frozenset[int] = frozenset(),
     ) -> RepairedLog:
         """Return the view of a log after the steps of a draft."""
         own = {draft.path(file.path): file.path for file in result.queue.files}
@@ -129,15 +136,17 @@ class RepairedLog:
             elif isinstance(step, Create) and home in homes and file_name_to_offset(name) is not None:
                 # not the path of the file that has this name now: the plan may rename that one
                 changes.append(replace(step, path=str(homes[home] / "new" / name), like=None))
-        return RepairedLog(result, end, draft.store.files, changes, originals)
+        return RepairedLog(result, end, draft.store.files, changes, originals, in_order)
 
     def until(self, end: int) -> RepairedLog:
         """Return the view up to an earlier end (global offset)."""
-        return RepairedLog(self.result, end, self._files, self._changes, self.originals)
+        return RepairedLog(self.result, end, self._files, self._changes, self.originals, self.in_order)
 
     def as_written(self) -> RepairedLog:
         """Return the view with nothing but what steps write."""
-        return RepairedLog(self.result, self.end, self._files, self._changes) if self.originals else self
+        if not self.originals:
+            return self
+        return RepairedLog(self.result, self.end, self._files, self._changes, in_order=self.in_order)
 
     @property
     def changed(self) -> bool:

@@ -23,6 +23,7 @@ from rmqstore.repair.planned import after, examine_again, with_loss
 from rmqstore.repair.salvage.evidence import Evidence
 from rmqstore.repair.salvage.framed import FramedRecords
 from rmqstore.repair.salvage.salvage import Filler, Salvage
+from rmqstore.repair.salvage.solve import reach
 from rmqstore.scan.records import scan_file
 from rmqstore.scan.tiling import Kind
 from tests import damage
@@ -186,7 +187,9 @@ def salvage(store: Path, *, accept_fillers: bool = False, allow_shift: bool = Fa
     opened, verified = look(store)
     options = RecoverOptions(accept_fillers=accept_fillers, allow_shift=allow_shift, merge_neighbours=merge, now_ms=1)
     draft = PlanBuilder(opened)
-    work = Salvage(draft, FramedRecords(Evidence(opened, verified)).solve(), options)
+    evidence = Evidence(opened, verified)
+    ends = [reach(evidence, log) for log in verified.results]
+    work = Salvage(draft, FramedRecords(evidence).solve(), options, ends)
     work.run()
     draft.facts["strategy"] = "salvage"
     return Salvaged(draft.plan(), work, opened, verified)

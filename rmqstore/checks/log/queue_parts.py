@@ -7,8 +7,8 @@ consume queue in bulk. Only what differs is examined one by one. The result cons
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -197,6 +197,11 @@ class QueuePart:
         restart = max(self.restarts, default=-1)
         yield from ((at, number) for at, number in self.repeats if at >= restart)
         yield from ((one.at, one.got) for one in self.outliers if one.expected is None and one.at >= restart)
+
+    def without_restarts(self, records: Collection[int]) -> QueuePart:
+        """Return the queue as if it did not restart at these records."""
+        left = [at for at in self.restarts if at not in records]
+        return self if len(left) == len(self.restarts) else replace(self, restarts=left)
 
     def has_message(self, queue_offset: int) -> bool:
         """Return whether a record has a queue offset."""

@@ -127,7 +127,9 @@ class LogFacts:
         logs = verified.logs
         doubtful = {} if rewrite_codes else doubtful_tags(verified, views)
         codes_of = {at: finding.facts["tags_code"] for at, finding in doubtful.items()}
-        parts = {n: p for n, p in logs.queues.items() if p.restarts or p.outliers or p.gaps or p.repeats}
+        in_order = frozenset[int]().union(*(view.in_order for view in views))
+        doubted = {n: p for n, p in logs.queues.items() if p.restarts or p.outliers or p.gaps or p.repeats}
+        parts = {name: part.without_restarts(in_order) for name, part in doubted.items()}
 
         def is_corrected(at: int) -> bool:
             message = logs.record(at, MAX_RECORD)

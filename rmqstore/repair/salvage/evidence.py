@@ -296,10 +296,12 @@ class Known:
 
     `ranges` are the spans; `at` are the messages expected at global offsets, `between` messages without an exact place.
     `light` are messages to which only light message queues point, with a slot of these queues. `contested` are the
-    queues that point to a message of another one.
+    queues that point to a message of another one. `corrected` are the slots (`QueueSlot.key`) of records whose header a
+    plan corrects: no message with these slots is lost.
     """
 
     ranges: OffsetRanges
+    corrected: frozenset[tuple[str, int, int]] = frozenset()
     at: dict[int, Expected] = field(default_factory=dict)
     between: list[Between] = field(default_factory=list)
     light: dict[int, Expected] = field(default_factory=dict)
@@ -312,21 +314,21 @@ class Known:
         return [*(expected.slot for expected in self.at.values()), *(slot for _, _, slot in self.between)]
 
 
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """The evidence in one store.
 
-    `mends_end`: messages after the last good record of the log are kept where they are proved. `end` is the global
-    offset where the log ends then; `solve.py` sets it. `corrected` are the slots (`QueueSlot.key`) of records whose
-    header a plan corrects: no message with these slots is lost.
+    `mends_end`: messages after the last good record of the log are kept where they are proved.
     """
 
-    def __init__(self, store: Store, verified: Verified, *, mends_end: bool = True) -> None:
-        self.store = store
-        self.verified = verified
-        self.logs: Logs = verified.logs
-        self.mends_end = mends_end
-        self.end: int | None = None
-        self.corrected: frozenset[tuple[str, int, int]] = frozenset()
+    store: Store
+    verified: Verified
+    mends_end: bool = True
+
+    @property
+    def logs(self) -> Logs:
+        """The logs of the store."""
+        return self.verified.logs
 
     @cached_property
     def progress(self) -> ConsumerProgress:
@@ -355,9 +357,11 @@ class Evidence:
         between = ((a.tiling.stop, b.tiling.start) for a, b in pairwise(self.logs.results))
         return OffsetRanges([*((r.start, r.stop) for r in runs), *((a, b) for a, b in between if a < b)])
 
-    def about(self, spans: Sequence[tuple[int, int]]) -> Known:
+    def about(
+        self, spans: Sequence[tuple[int, int]], corrected: frozenset[tuple[str, int, int]] = frozenset()
+    ) -> Known:
         """Return what is known about half-open spans of global offsets without a good record."""
-        known = Known(OffsetRanges(spans))
+        known = Known(OffsetRanges(spans), corrected)
         if not spans:
             return known
         for offset in sorted(self.units):
@@ -376,7 +380,7 @@ class Evidence:
             if row.name not in names:
                 continue
             topic, queue_id, read = row.topic, row.queue_id, row.numbers
-            there = {n for *name, n in self.corrected if name == [topic, queue_id] and n in read}
+            there = {n for *name, n in known.corrected if name == [topic, queue_id] and n in read}
             label, count = f"{topic}/{queue_id}", len(read) - len(there)  # `read` may be of garbage, and long
             if count > ranges.room(row.start, end):
                 known.notes.append(
@@ -497,7 +501,7 @@ class Evidence:
     def _add_gaps(self, known: Known) -> None:
         """Add queue offsets that neither a record nor a unit has, in queues with damage where they should be."""
         placed: dict[QueueName, set[int]] = {}
-        elsewhere = self.logs.misfiled.units | self.corrected
+        elsewhere = self.logs.misfiled.units | known.corrected
         added: set[tuple[str, int, int]] = set()
         for expected in known.at.values():
             slot = expected.slot

@@ -224,6 +224,7 @@ class FramedRecords:
     gaps: list[str] = field(default_factory=list)
     torn: set[QueueName] = field(default_factory=set)
     left: set[tuple[int, str]] = field(default_factory=set)
+    _in_order: set[int] = field(default_factory=set)  # records before which their queue does not restart
     _placed: set[int] = field(default_factory=set)  # records whose place in a queue is proved
     _taken: set[int] = field(default_factory=set)  # records that a sister queue gets
     _filled: set[tuple[str, int, int]] = field(default_factory=set)  # slots that no record had before
@@ -330,8 +331,7 @@ class FramedRecords:
                         mended.add(unit[0])
                         if unit[0] in self.fixes:
                             self.fixes[unit[0]].proofs.add(OFFSET_PROOF)
-            if mended & set(part.restarts):  # the queue did not restart there: it is rebuilt as one
-                part.restarts = [at for at in part.restarts if at not in mended]
+            self._in_order.update(mended)
 
     def _strangers(self) -> None:
         """Put records with a damaged TOPIC or QUEUEID where only one queue lacks them."""
@@ -682,7 +682,8 @@ class FramedRecords:
     def view(self, log: LogResult, end: int, draft: PlanBuilder) -> RepairedLog:
         """Return the view of a log after the steps of a draft, with the original records."""
         proved = ((at, fix.new) for at, fix in self.fixes.items() if fix.log is log and fix.proofs)
-        return RepairedLog.of(log, end, draft, {at: new for at, new in proved if new is not None})
+        originals = {at: new for at, new in proved if new is not None}
+        return RepairedLog.of(log, end, draft, originals, frozenset(self._in_order))
 
     def note(self, draft: PlanBuilder, views: Sequence[RepairedLog]) -> None:
         """Note which messages of the views stay damaged."""

@@ -80,11 +80,10 @@ def plan_tail(draft: PlanBuilder, log: LogResult, end: int) -> None:
         _zero(draft, file, start - file.start, run.stop - file.start, why)
 
 
-def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult) -> frozenset[QueueName]:
+def lose_tail(draft: PlanBuilder, evidence: Evidence, log: LogResult, end: int) -> frozenset[QueueName]:
     """Count the bytes lost after the end of the log; return the queues that had messages there."""
     counts = evidence.verified.report.findings.counts
     between = _lose_between(draft, evidence)
-    end = reach(evidence, log)
     tail = [run for run in log.tiling.tail() if run.kind is Kind.DIRTY and run.stop > end]
     dirty = log.stale_from is not None or tail
     if not dirty and not any(n and PROBLEMS[code].points_after_log for code, n in counts.items()):
@@ -492,11 +491,13 @@ MOST_FILLERS = 1000
 class Salvage:
     """The repair of all damage before the last record that is good or can be proved: its `steps`.
 
-    `refusals`: damage that is not repaired, with the option that would repair it.
+    `ends`: where the logs end, as `reach` says. `refusals`: damage that is not repaired, with the option that would
+    repair it.
     """
 
-    def __init__(self, draft: PlanBuilder, framed: FramedRecords, options: RecoverOptions) -> None:
+    def __init__(self, draft: PlanBuilder, framed: FramedRecords, options: RecoverOptions, ends: Sequence[int]) -> None:
         self.draft = draft
+        self.ends = ends
         self.framed = framed
         self.evidence = evidence = framed.evidence
         self.store = evidence.store
@@ -515,9 +516,8 @@ class Salvage:
         steps, evidence, framed = self.steps, self.evidence, self.framed
         damages = self._damages()
         new = (parse_message(fix.new)[0] for fix in self._fixes() if fix.new is not None)
-        evidence.corrected = frozenset(key_of(message) for message in new if message is not None)
-        spans = [(d.start, d.stop) for d in damages]
-        known = evidence.about(spans)
+        corrected = frozenset(key_of(message) for message in new if message is not None)
+        known = evidence.about([(d.start, d.stop) for d in damages], corrected)
         evidence.add_ends(known)
         steps.notes.extend(known.notes)
         steps.rebuild.update(known.contested)
@@ -549,9 +549,9 @@ class Salvage:
     def _damages(self) -> list[Damage]:
         """Return the spans to repair."""
         out: list[Damage] = []
-        for log in self.logs.results:
+        for log, end in zip(self.logs.results, self.ends, strict=True):
             front = missing_front(self.evidence, log)
-            for damage in find_damage(log, end=reach(self.evidence, log), front=front):
+            for damage in find_damage(log, end=end, front=front):
                 if damage.file is None and not self.options.accept_fillers:
                     self.missing = True
                     self.refusals.append(

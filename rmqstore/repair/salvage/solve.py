@@ -357,9 +357,7 @@ def reach(evidence: Evidence, log: LogResult) -> int:
     whose files are missing, and the legacy log ends with its existing files.
     """
     if log is evidence.logs.results[-1]:
-        if evidence.end is None:
-            evidence.end = _proved_end(evidence, log)
-        return evidence.end
+        return _proved_end(evidence, log)
     stop, begin = log.tiling.stop, entries_begin(evidence)
     joins = begin is not None and stop % log.queue.file_size == begin % log.queue.file_size == 0
     return max(stop, begin) if joins and begin is not None else stop
