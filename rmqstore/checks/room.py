@@ -16,6 +16,8 @@ from rmqstore.checks.beside.checkpoint import LAST_TIME, read_checkpoint
 from rmqstore.checks.log.commitlog import LogResult, is_framed
 from rmqstore.checks.log.logs import Logs
 from rmqstore.checks.problems import codes
+from rmqstore.checks.problems.problem import Area
+from rmqstore.checks.problems.table import PROBLEMS
 from rmqstore.files.config import queue_numbers
 from rmqstore.files.store import StoreKind
 from rmqstore.formats import properties
@@ -168,8 +170,8 @@ def _in_damage(store: Store, verified: Verified, floating: int, indexed: int) ->
 
 def _index_is_whole(verified: Verified) -> bool:
     """Return whether the index has no fault: it lists all messages with keys, and clients give each message one."""
-    faults = {code for code in +verified.report.findings.counts if code.startswith("IX-")} - {codes.IX_DANGLING_ENTRY}
-    return verified.index is not None and not faults
+    found = (code for code in +verified.report.findings.counts if code != codes.IX_DANGLING_ENTRY)
+    return verified.index is not None and not any(PROBLEMS[code].area is Area.INDEX for code in found)
 
 
 def _named_bytes(logs: Logs, spans: Sequence[UnknownSpan]) -> Mapping[int, int]:

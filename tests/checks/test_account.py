@@ -123,6 +123,16 @@ def test_swapped_log_files_hide_their_messages_until_they_are_renamed(
     assert Counter(row["cause"] for row in listed) == +Counter({"cut": cut, "no-unit": hidden + left})
 
 
+def test_wrong_queue_offsets_of_the_last_records_are_no_lost_messages(tmp_path: Path) -> None:
+    root = copy_store("5.4.0-clean", tmp_path)
+    last = [row for row in rows(root) if row.slot[:2] == ("Order_11", 0)][-2:]
+    for row in last:
+        overwrite(row.path, row.at + HEAD.at("queue_offset"), (row.message.queue_offset + 16).to_bytes(8, "big"))
+    assert account_of(look(root)) == NOTHING | {"undelivered": 2}
+    overwrite(last[0].path, last[0].at - 300, bytes(100))  # now messages may be missing before them
+    assert account_of(look(root))["lost_already"] != 0
+
+
 @pytest.mark.parametrize(("size", "served"), [(-1, False), (1, True), (1 << 16, False)])
 def test_no_consumer_gets_a_message_whose_unit_is_too_short_or_reaches_over_its_file(
     size: int, served: bool, tmp_path: Path
