@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqstore.append import message_store
+from rmqstore.append import disk
 from rmqstore.append.dispatch import DispatchOptions
 from rmqstore.append.flush import FlushIntervals, FlushPolicy
 from rmqstore.append.message_store import MessageStore, StoreOptions
@@ -272,12 +272,15 @@ def test_a_disk_too_full_for_the_abort_file_leaves_a_clean_store(
     with MessageStore.create(root, SMALL) as store:
         store.put(message(0))
 
+    write = disk.write_all
+
     def full(descriptor: int, data: bytes, at: int) -> None:
-        if data != message_store.CONTENT:
+        if data == str(os.getpid()).encode():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(descriptor, data, at)
 
     with monkeypatch.context() as patch:
-        patch.setattr(message_store, "write_all", full)
+        patch.setattr(disk, "write_all", full)
         with pytest.raises(NoSpace, match="abort"):
             MessageStore.open(root, SMALL)
         assert not (root / "abort").exists()
@@ -285,3 +288,4 @@ def test_a_disk_too_full_for_the_abort_file_leaves_a_clean_store(
         with pytest.raises(NoSpace, match="abort"):
             MessageStore.open(root, SMALL)
     assert (root / "abort").exists()  # left by a killed broker
+    assert not (root / "abort.tmp").exists()
