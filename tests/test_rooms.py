@@ -26,7 +26,7 @@ MOST = {
     "brokers.simulate": 15_500,
     "cli.get": 20_000,
     "checks.verify": 26_000,
-    "cli.verify": 36_600,
+    "cli.verify": 36_700,
     "repair.recover": 40_300,
     "cli.recover": 56_000,
 }
