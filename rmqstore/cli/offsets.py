@@ -358,8 +358,8 @@ def _merge_changes(
     changes = []
     for one in sorted(_other_offsets(store, source)):
         bounds = positions.bounds(one.topic, one.queue_id)
-        if bounds is None:
-            continue  # this store does not have the queue
+        if bounds is None or one.offset < 0:
+            continue  # this store does not have the queue, or the other one no offset: brokers answer -1 then
         old = _stored(known, one.group, one.topic, one.queue_id)
         new = min(one.offset, bounds[1])
         if old is None or not greatest or new > old:

@@ -326,6 +326,13 @@ def test_a_part_of_the_offsets_goes_to_a_file(tmp_path: Path) -> None:
     ]
 
 
+def test_a_negative_offset_of_a_file_is_none(store: Path, tmp_path: Path) -> None:
+    file = tmp_path / "consumerOffset.json"
+    file.write_text(f'{{"offsetTable":{{"{TOPIC}@{GROUP}":{{0:-5,1:2}}}}}}')
+    changes = ask(store, "--from", str(file), exit_code=1)["changes"]
+    assert [(one["queue_id"], one["new"]) for one in changes] == [(1, 2)]
+
+
 @pytest.mark.parametrize("content_of", [b"", b"{", b"[]", b"{}", b'{"offsetTable":{"a@b":{"x":1}}}', b"\x00" * 100])
 def test_a_file_without_offsets_is_refused(content_of: bytes, tmp_path: Path) -> None:
     file = tmp_path / "consumerOffset.json"
