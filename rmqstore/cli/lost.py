@@ -703,7 +703,8 @@ def _table(rows: list[Row], width: int, when: str) -> Iterator[str]:
 
 
 def _cells(one: LostMessage, fits: tuple[str, ...], when: str) -> list[str]:
-    key = one.keys or one.unique_key or " ".join(fits) or title(many(len(one.key_hashes), "hash", "hashes"))
+    hashes = title(many(len(one.key_hashes), "hash", "hashes")) if one.key_hashes else ""
+    key = one.keys or one.unique_key or " ".join(fits) or hashes
     state = "mended" if one.mended and when == "repair" else one.body
     return [
         printable(f"{one.topic}/{one.queue_id}"),
