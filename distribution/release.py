@@ -10,10 +10,9 @@ import sys
 from distribution.artifacts import ROOT
 
 _PLACES = {
-    "rmqstore/__init__.py": (r'(?<=^__version__ = ").*(?=")',),
-    "README.md": (r"(?<=rmqstore-)\d[\w.]*(?=-linux)",),
-    "README.zh-CN.md": (r"(?<=rmqstore-)\d[\w.]*(?=-linux)",),
-    "docs/fleet.md": (r"(?<=rmqstore-)\d[\w.]*(?=-linux)", r"(?<=rmqstore_version: )\S+"),
+    "rmqstore/__init__.py": r'(?<=^__version__ = ").*(?=")',
+    "README.md": r"(?<=rmqstore-)\d[\w.]*(?=-linux)",
+    "README.zh-CN.md": r"(?<=rmqstore-)\d[\w.]*(?=-linux)",
 }
 """Where the version occurs."""
 
@@ -28,13 +27,11 @@ def run(*words: str) -> str:
 
 def set_version(version: str) -> None:
     """Write the version wherever it occurs, and date the section of the changelog."""
-    for name, patterns in _PLACES.items():
+    for name, pattern in _PLACES.items():
         path = ROOT / name
-        text = path.read_text("utf-8")
-        for pattern in patterns:
-            text, count = re.subn(pattern, version, text, flags=re.MULTILINE)
-            if not count:
-                raise SystemExit(f"{name} names no version")
+        text, count = re.subn(pattern, version, path.read_text("utf-8"), flags=re.MULTILINE)
+        if not count:
+            raise SystemExit(f"{name} names no version")
         path.write_text(text, "utf-8")
     changes = ROOT / "CHANGELOG.md"
     text = changes.read_text("utf-8")
