@@ -20,7 +20,7 @@ from typing import NamedTuple
 from rmqstore.append.disk import SequentialFile
 from rmqstore.errors import CouldNotCheck, OutputExists, Refused, UsageError
 from rmqstore.files.disk import explain, explained
-from rmqstore.files.private import create_private, private_directory_beneath
+from rmqstore.files.private import create_anew, create_private, private_directory_beneath
 from rmqstore.files.reading import open_beneath, open_directory_beneath
 from rmqstore.texts import Text
 
@@ -346,9 +346,7 @@ class LocalWriter(ObjectWriter):
         self._temporary = path.name + PART
         try:
             with explained(path):
-                with suppress(FileNotFoundError):  # what an interrupted run left; or a second name of another file
-                    os.unlink(self._temporary, dir_fd=folder)
-                self._descriptor = create_private(self._temporary, os.O_EXCL, directory=folder)
+                self._descriptor = create_anew(self._temporary, folder)
         except BaseException:
             os.close(folder)
             raise

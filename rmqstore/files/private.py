@@ -39,6 +39,17 @@ def create_private(path: Path | str, flags: int = 0, mode: int = FILE_MODE, dire
     return descriptor
 
 
+def create_anew(name: str, directory: int) -> int:
+    """Create a private file in an open directory, instead of what has this name there, and return its descriptor.
+
+    That may be what an interrupted run left, a link, or a second name of another file, which would be written to.
+    Errors: OSError.
+    """
+    with suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=directory)
+    return create_private(name, os.O_EXCL, directory=directory)
+
+
 def make_missing(directory: Path, made: Callable[[Path], None]) -> None:
     """Create a directory and its missing parents, 0700, and call `made` with each; those that exist stay as they are.
 

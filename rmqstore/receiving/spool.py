@@ -17,7 +17,6 @@ import errno
 import json
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ from rmqstore.files.broker_config import BrokerConfig
 from rmqstore.files.disk import RECEIVING, explain
 from rmqstore.files.lock import LOCK_NAME, HeldLock, take_lock
 from rmqstore.files.mapped_file_queue import MappedFile, offset_to_file_name
-from rmqstore.files.private import FILE_MODE, create_private, private_directory_beneath
+from rmqstore.files.private import FILE_MODE, create_anew, private_directory_beneath
 from rmqstore.files.reading import open_beneath
 from rmqstore.files.store import Store, open_store
 from rmqstore.files.users import JOURNAL_FOLDER
@@ -83,9 +82,7 @@ class _Folders:
     def replace(self, folder: str, name: str, data: bytes) -> None:
         """Replace a small file atomically."""
         at, temporary = self[folder], name + ".tmp"
-        with suppress(FileNotFoundError):
-            os.unlink(temporary, dir_fd=at)
-        descriptor = create_private(temporary, os.O_EXCL, directory=at)
+        descriptor = create_anew(temporary, at)
         try:
             write_all(descriptor, data, 0)
             os.fsync(descriptor)
