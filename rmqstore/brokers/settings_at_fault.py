@@ -146,10 +146,11 @@ def _contradicted(store: Store, config: BrokerConfig) -> Iterator[tuple[str, str
             continue
         wanted = shown.get(key) or config.default(key)
         if key == PLUGIN:
-            known = {name: has_plugin(name, rules_for(config.version)) for name in has.plugins}
+            rules = rules_for(config.version)
+            known = {name: has_plugin(name, rules) for name in has.plugins}
             if False in known.values():
                 meant = any("tiered" in name.lower() for name in known)
-                yield key, TIERED_STORE if meant and rules_for(config.version).tiered_store else ""
+                yield key, TIERED_STORE if meant and rules.tiered_store else ""
             continue
         if key == _LEVELS and can_be_parsed(blanks := " ".join(config.text(key).split())):
             wanted = blanks  # the levels are not known from the store

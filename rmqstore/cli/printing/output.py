@@ -494,9 +494,7 @@ class Output:
     @property
     def width(self) -> int:
         """Columns for text: those of the terminal, else COLUMNS, else 80."""
-        if (found := self.terminal_width) is not None:
-            return found
-        return _columns_told() or 80
+        return self.terminal_width or _columns_told() or 80
 
     @property
     def name_width(self) -> int:

@@ -319,7 +319,6 @@ class FramedRecords:
                 unit = self.evidence.unit(topic, queue_id, number)
                 return (unit["commitlog_offset"], unit["tags_code"]) if unit else None
 
-            mended: set[int] = set()
             misfiled = self.evidence.logs.misfiled.offsets
             for start, stop in proved_by_units(part, unit_at, self.evidence.logs.damaged, misfiled):
                 for number in range(start, stop):
@@ -328,10 +327,9 @@ class FramedRecords:
                     if unit is None or log is None:
                         continue
                     if self._renumber(log, QueueSlot(topic, queue_id, number, unit[1]), unit[0]):
-                        mended.add(unit[0])
+                        self._in_order.add(unit[0])
                         if unit[0] in self.fixes:
                             self.fixes[unit[0]].proofs.add(OFFSET_PROOF)
-            self._in_order.update(mended)
 
     def _strangers(self) -> None:
         """Put records with a damaged TOPIC or QUEUEID where only one queue lacks them."""
