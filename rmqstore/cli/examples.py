@@ -23,7 +23,7 @@ SOURCE = Path(__file__).parents[1] / "examples"
     examples=(
         "rmqstore examples rmqstore-examples",
         "rmqstore examples rmqstore-examples --json",
-        "rmqstore examples /tmp/e -q && less /tmp/e/README.md",
+        "rmqstore examples rmqstore-examples -q && less rmqstore-examples/README.md",
     ),
 )
 @click.argument("target", type=PATH, metavar="DIR")

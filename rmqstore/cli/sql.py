@@ -65,12 +65,12 @@ def sql(
 
     In CSV, a text that a spreadsheet would run as a formula has a ' before it.
     """
-    from rmqstore.views.sql import Query
-    from rmqstore.views.stores import store_refs
-
     stores, query = _split(stores)
     if out.format == "parquet" and out.path is None:
         raise UsageError(Text("a Parquet file cannot be written to stdout"), Text("name it with -o"))
+    from rmqstore.views.sql import Query
+    from rmqstore.views.stores import store_refs
+
     read_config(out, broker_conf)
     refs = store_refs(stores, broker_conf)
     live, total = [], 0
